@@ -1,4 +1,4 @@
-"""Write docs/theorems/<module>.md from the docstring of each theorem module: one home for a text.
+"""Write docs/theorems/<name>.md from the docstring of each theorem: one home for a text.
 
 python docs/generate_theorem_pages.py
 """
@@ -10,23 +10,23 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tightrope.theorems import stopping_times
 from tightrope.theorems.catalog import ANALYSES, THEOREMS
+from tightrope.theorems.stopping_times import StoppingTimes
 
 FOLDER = Path(__file__).parent / "theorems"
 HEADINGS = ("Statement", "Proof", "Conditions", "Validity", "Source", "Error", "Vectors")
 
 
 def page(theorem: Any) -> str:
-    """A page that says what the module's docstring says, under its headings."""
+    """A page that says what the theorem's docstring says, under its headings."""
     text = inspect.cleandoc(theorem.__doc__)
     title, rest = text.split("\n", 1)
     parts = re.split(rf"^({'|'.join(HEADINGS)}): ", rest, flags=re.MULTILINE)
     lines = [f"# {theorem.NAME}", "", title, ""]
     for heading, body in zip(parts[1::2], parts[2::2], strict=True):
         lines += [f"## {heading}", "", inspect.cleandoc("    " + body.strip()), ""]
-    module = theorem.__name__.rsplit(".", 1)[1]
-    lines += [f"Code: `src/tightrope/theorems/{module}.py`. Kind: {theorem.VALIDITY}.", ""]
+    file = theorem.__module__.replace(".", "/")
+    lines += [f"Code: `{theorem.__name__}` in `src/{file}.py`. Kind: {theorem.VALIDITY}.", ""]
     return "\n".join(lines)
 
 
@@ -48,11 +48,13 @@ def _title(name: str) -> str:
 
 
 def file_name(theorem: Any) -> str:
-    return theorem.__name__.rsplit(".", 1)[1] + ".md"
+    """PoissonGaussianExactZdw22 has the page poisson_gaussian_exact_zdw22.md."""
+    name = theorem.__name__.removesuffix("Theorem")
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() + ".md"
 
 
 def written() -> dict[str, str]:
-    return {file_name(theorem): page(theorem) for theorem in (*THEOREMS, stopping_times)}
+    return {file_name(theorem): page(theorem) for theorem in (*THEOREMS, StoppingTimes)}
 
 
 def pages() -> dict[str, str]:
@@ -63,5 +65,5 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
         target = FOLDER / name
-        if not target.exists() or name == "README.md" or "Code: `src/" in target.read_text():
+        if not target.exists() or name == "README.md" or "\nCode: `" in target.read_text():
             target.write_text(text)

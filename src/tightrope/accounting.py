@@ -13,33 +13,31 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast, final, overload
-
-import numpy as np
+from typing import Any, Literal, cast, final
 
 from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity, Views
 from tightrope.guarantee.check import (
-    SecondLook,
+    SecondMethod,
     SecondVerdict,
     confirm_delta,
     confirm_epsilon,
-    second_look,
+    second_method,
 )
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
-from tightrope.guarantee.from_profile import tradeoff_curve
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.numerics.interval import Interval, IntervalArray
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process, UserLevel, parts_of
 from tightrope.process.composite import check_process
-from tightrope.theorems import stopping_times
 from tightrope.theorems.base import Refusal, Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
-from tightrope.validate import FloatArray, check_probability, check_real
+from tightrope.theorems.stopping_times import StoppingTimes, covering, covers
+from tightrope.validate import FloatArray, check_delta, one_number
 
 __all__ = ["account", "Account", "AnalysisResult", "Check", "find"]
 
@@ -47,7 +45,7 @@ __all__ = ["account", "Account", "AnalysisResult", "Check", "find"]
 # "quick": against a coarse lattice, some milliseconds; "full": against a fine one, up to seconds.
 Check = Literal["quick", "full", "off"]
 _SLACK = 1e-9  # of two certified numbers that should agree
-_FEW_POINTS = 16  # of a trade-off curve, that are asked one by one
+_LONGEST = 300  # characters of a process in a repr
 _CLOSE = 1e-3  # a wider Renyi divergence is held against the other analyses
 
 
@@ -93,7 +91,7 @@ class AnalysisResult:
 
 @final
 @dataclass(frozen=True)
-class Account:
+class Account(Views):
     """Every analysis of a process; answers like the best certified one.
 
         >>> from tightrope import GaussianMechanism, account
@@ -104,6 +102,7 @@ class Account:
         'exact'
 
     Both ends of an answer hold for the process; where only a bound is known, one end says nothing.
+    Where two methods disagree about epsilon or delta, there is no answer but ContradictoryMethods.
 
     An analysis is made when it is asked for: where the first one is exact, no other need be.
     """
@@ -111,6 +110,32 @@ class Account:
     process: Process
     analyses: tuple[Analysis, ...] = ANALYSES
     check: Check = "quick"
+
+    def __repr__(self) -> str:
+        """The process alone; `summary` has the numbers, which may take a moment."""
+        process = repr(self.process)
+        return f"Account({process if len(process) <= _LONGEST else process[:_LONGEST] + '...'})"
+
+    def summary(self, delta: float = 1e-5) -> str:
+        """The answer at one delta in a few lines: whose it is, and what other analyses say.
+
+        >>> from tightrope import GaussianMechanism, account
+        >>> print(account(GaussianMechanism(noise_multiplier=2.0)).summary())
+        epsilon <= 1.9931 at delta = 1e-05: one record, add-or-remove neighbours
+        by Gaussian mechanism (exact; Dong, Roth, Su 2019, Theorem 2.7)
+        A formula gives it; no second method is needed.
+        Central limit theorem (GDP): about 1.99309 (estimate)
+        """
+        best = self.best(lambda g: g.epsilon(delta).upper)
+        guarantee, sources = _guarantee(best), "; ".join(map(str, best.sources))
+        lines = [
+            f"epsilon <= {rounded_up(self.epsilon(delta).upper, 6)} at delta = {delta:g}: "
+            f"{guarantee.unit_of_privacy}, {guarantee.adjacency} neighbours",
+            f"by {best.name} ({best.kind}; {sources})",
+            self.second_method(delta).words,
+        ]
+        others = [f for f in self.findings if f.applies and f.name != best.name]
+        return "\n".join([*lines, *(f"{f.name}: {_number(f, delta)} ({f.kind})" for f in others)])
 
     @cached_property
     def findings(self) -> tuple[AnalysisResult, ...]:
@@ -149,77 +174,31 @@ class Account:
             return self._exact
         if not self.certified:
             near = [f for f in self.findings if not f.is_foreign] or self.findings
-            reasons = "\n".join(f"  - {f.reason}" for f in near)
+            reasons = "\n".join(dict.fromkeys(f"  - {f.reason}" for f in near))
             raise DoesNotApply(f"No certified analysis covers {self.process}:\n{reasons}")
         return min(self.certified, key=lambda f: _judged(f, loss))
 
     def guarantee(self, delta: float = 1e-5) -> Guarantee:
         """The best certified guarantee, judged by its epsilon at this delta."""
+        delta = one_number(check_delta(delta), "delta")
         return _guarantee(self.best(lambda g: g.epsilon(delta).upper))
-
-    @overload
-    def epsilon(self, delta: float) -> Interval: ...
-    @overload
-    def epsilon(self, delta: FloatArray) -> IntervalArray: ...
-    def epsilon(self, delta: float | FloatArray) -> Interval | IntervalArray:
-        """The smallest epsilon, for one delta or for each of an array of them.
-
-        ContradictoryMethods where two methods disagree about it.
-        """
-        return _each(self._one_epsilon, delta, "delta")
 
     def _one_epsilon(self, delta: float) -> Interval:
         guarantee, answer = self._epsilon(delta)
         self._confirm(guarantee, lambda g, full: confirm_epsilon(g.orders, delta, answer, full))
         return guarantee.loss_known(answer)
 
-    @overload
-    def delta(self, epsilon: float) -> Interval: ...
-    @overload
-    def delta(self, epsilon: FloatArray) -> IntervalArray: ...
-    def delta(self, epsilon: float | FloatArray) -> Interval | IntervalArray:
-        """The smallest delta, for one epsilon or for each of an array of them.
-
-        ContradictoryMethods where two methods disagree about it.
-        """
-        return _each(self._one_delta, epsilon, "epsilon")
-
     def _one_delta(self, epsilon: float) -> Interval:
         guarantee, answer = self._answer(lambda g: g.delta(epsilon), lambda found: found.upper)
         self._confirm(guarantee, lambda g, full: confirm_delta(g.orders, epsilon, answer, full))
         return guarantee.loss_known(answer)
 
-    @overload
-    def tradeoff(self, type_i: float) -> Interval: ...
-    @overload
-    def tradeoff(self, type_i: FloatArray) -> IntervalArray: ...
-    def tradeoff(self, type_i: float | FloatArray) -> Interval | IntervalArray:
-        """The smallest type II error at one type I error, or at each of an array of them.
-
-        A whole curve of sampled steps is read from one set of values of the profile: wider than
-        one point at a time, about a thousandth of the hit rate.
-        """
-        exact = None if self._exact is None else _guarantee(self._exact)
-        if np.size(type_i) > _FEW_POINTS and isinstance(exact, LossGuarantee):
-            with suppress(NotCertified):
-                points = np.asarray(check_probability(type_i, "type_i"))
-                found = tradeoff_curve(exact, points.reshape(-1))
-                return IntervalArray(
-                    found.lower.reshape(points.shape), found.upper.reshape(points.shape)
-                )
-        return _each(self._one_tradeoff, type_i, "type_i")
+    def _curve(self, type_i: FloatArray) -> IntervalArray | None:
+        return None if self._exact is None else _guarantee(self._exact)._curve(type_i)
 
     def _one_tradeoff(self, type_i: float) -> Interval:
         guarantee, found = self._answer(lambda g: g.tradeoff(type_i), lambda found: -found.lower)
         return guarantee.error_known(found, type_i)
-
-    @overload
-    def renyi(self, order: float) -> Interval: ...
-    @overload
-    def renyi(self, order: FloatArray) -> IntervalArray: ...
-    def renyi(self, order: float | FloatArray) -> Interval | IntervalArray:
-        """The smallest Renyi divergence, for one order or for each of an array of them."""
-        return _each(self._one_renyi, order, "order")
 
     def _one_renyi(self, order: float) -> Interval:
         guarantee, found = self._answer(lambda g: g.renyi(order), lambda found: found.upper)
@@ -229,25 +208,26 @@ class Account:
         least = guarantee.renyi_known(found).lower
         return Interval(min(least, other.upper), min(found.upper, other.upper))
 
-    def second_look(self, delta: float) -> SecondLook:
+    def second_method(self, delta: float) -> SecondMethod:
         """Whether a second, independent method proves epsilon(delta) too, and how closely.
 
         Says so too where there is none, or where it was not asked (check="off").
         """
-        guarantee, answer = self._epsilon(delta)
+        guarantee, answer = self._epsilon(one_number(check_delta(delta), "delta"))
         if isinstance(guarantee, GaussianGuarantee):
             words = "A formula gives it; no second method is needed."
-            return SecondLook(SecondVerdict.CLOSED_FORM, None, None, words)
+            return SecondMethod(SecondVerdict.CLOSED_FORM, None, None, words)
         if not isinstance(guarantee, LossGuarantee):
             words = "One method only: there is no second one for a bound of this kind."
-            return SecondLook(SecondVerdict.ONE_METHOD, None, None, words)
+            return SecondMethod(SecondVerdict.ONE_METHOD, None, None, words)
         if self.check == "off":
             words = 'No second method was asked (check="off").'
-            return SecondLook(SecondVerdict.NOT_ASKED, None, None, words)
-        return second_look(guarantee.orders, answer.upper, delta, self.check == "full")
+            return SecondMethod(SecondVerdict.NOT_ASKED, None, None, words)
+        return second_method(guarantee.orders, answer.upper, delta, self.check == "full")
 
     def compare(self, delta: float) -> None:
         """ContradictoryMethods where one finding's upper end lies below another's lower end."""
+        delta = one_number(check_delta(delta), "delta")
         known = [(_known(finding, delta), finding.name) for finding in self.certified]
         if not known:
             return
@@ -292,20 +272,10 @@ class Account:
     def _confirm(
         self, guarantee: Guarantee, confirm: Callable[[LossGuarantee, bool], None]
     ) -> None:
-        """Refuse what the lattice contradicts; `second_look` says what it left out."""
+        """Refuse what the lattice contradicts; `second_method` says what it left out."""
         if self.check != "off" and isinstance(guarantee, LossGuarantee):
             with suppress(NotCertified):  # out of the lattice's reach
                 confirm(guarantee, self.check == "full")
-
-
-def _each(
-    ask: Callable[[float], Interval], value: float | FloatArray, name: str
-) -> Interval | IntervalArray:
-    """The answer to one question, or to each of an array of them."""
-    if isinstance(value, str) or np.ndim(value) == 0:
-        return ask(value)  # type: ignore[arg-type]
-    values = np.asarray(check_real(value, name, finite=False))
-    return IntervalArray.of([ask(float(one)) for one in values.reshape(-1)], values.shape)
 
 
 def _judged(finding: AnalysisResult, loss: Callable[[Guarantee], float]) -> float:
@@ -324,6 +294,13 @@ def _known(finding: AnalysisResult, delta: float) -> Interval:
         return Interval(0.0, math.inf)
 
 
+def _number(finding: AnalysisResult, delta: float) -> str:
+    """The epsilon of one finding, for people."""
+    if isinstance(finding.outcome, Estimate):
+        return f"about {finding.outcome.epsilon(delta):.6g}"
+    return rounded_up(_guarantee(finding).epsilon(delta).upper, 6)
+
+
 def _guarantee(finding: AnalysisResult) -> Guarantee:
     assert isinstance(finding.outcome, Guarantee)
     return finding.outcome
@@ -339,8 +316,8 @@ def account(
         >>> print(account(run).epsilon(delta=1e-5))
         [2.381596921, 2.381596922]
 
-    `check` says how exact numbers are held against the second method before they are returned;
-    `Account.second_look` says what that method proves, or why it was not asked.
+    `check` says how exact numbers are compared with the second method before they are returned;
+    `Account.second_method` says what that method proves, or why it was not asked.
     """
     check_process(process, "account()")
     return Account(process, analyses, check)
@@ -348,8 +325,8 @@ def account(
 
 def find(analysis: Analysis, process: Process) -> AnalysisResult:
     """What one analysis says of a process."""
-    if stopping_times.covers(process):
-        whole, share = stopping_times.covering(process)
+    if covers(process):
+        whole, share = covering(process)
         return _stopped(share, find(analysis, whole))
     if isinstance(process, UserLevel):
         return _of_users(process, find(analysis, process.run))
@@ -377,7 +354,7 @@ def _of_users(process: UserLevel, one: AnalysisResult) -> AnalysisResult:
 def _stopped(share: float, whole: AnalysisResult) -> AnalysisResult:
     """The guarantee of the length that is stated, for its share of delta."""
     if isinstance(whole.outcome, Guarantee):
-        theorems = (*whole.theorems, cast(Theorem, stopping_times))
+        theorems = (*whole.theorems, cast(Theorem, StoppingTimes))
         return AnalysisResult(
             whole.analysis, StoppedGuarantee(whole.outcome, share), None, theorems
         )
@@ -415,7 +392,9 @@ def _first(analysis: Analysis, part: Process) -> Theorem | Refusal:
             return theorem
         reasons.append(reason)
     # neighbours are the last condition checked: such a refusal means that all else matched
-    return next((reason for reason in reasons if reason.kind == "neighbours"), reasons[0])
+    closest = [r for r in reasons if r.kind == "neighbours"]
+    closest += [r for r in reasons if r.kind != "foreign"] if reasons[0].kind == "foreign" else []
+    return closest[0] if closest else reasons[0]
 
 
 def _by_parts(analysis: Analysis, process: Process, reason: Refusal) -> AnalysisResult:

@@ -11,14 +11,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from tightrope.accounting import Account, AnalysisResult, account
+from tightrope.accounting import Account, AnalysisResult, account, find
+from tightrope.correlated.sensitivity import column_norms
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.roots import crossing, last_integer
-from tightrope.process import BallsInBinsSampling, NoisySGD, PoissonSampling, Process, UserLevel
+from tightrope.process import (
+    BallsInBinsSampling,
+    CorrelatedSGD,
+    NoisySGD,
+    PoissonSampling,
+    Process,
+    UserLevel,
+)
 from tightrope.process.convex import GradientProcess, NoisyGradientDescent
 from tightrope.target import Target, by_lines
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -49,7 +57,7 @@ class Calibrated:
 
 
 def find_noise(
-    run: NoisySGD | UserLevel | GradientProcess,
+    run: NoisySGD | CorrelatedSGD | UserLevel | GradientProcess,
     target: Target,
     analyses: tuple[Analysis, ...] = ANALYSES,
 ) -> Calibrated:
@@ -70,10 +78,12 @@ def find_noise(
         return _noise_for_users(run, target, analyses)
     if isinstance(run, GradientProcess):
         return _noise_of_last_iterate(run, target, analyses)
-    if isinstance(run, NoisySGD) and (run.steps == 0 or run.sampling.rate == 0.0):
+    if isinstance(run, NoisySGD | CorrelatedSGD) and (run.steps == 0 or run.sampling.rate == 0.0):
         return Calibrated(
             "noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none"
         )
+    if isinstance(run, CorrelatedSGD):
+        return _noise_of_correlated(run, target, analyses)
     judge = _judge(run, target, analyses)
 
     def with_noise(noise: float) -> NoisySGD:
@@ -89,6 +99,38 @@ def find_noise(
             raise
         return find_noise(run, target, others)
     return Calibrated("noise_multiplier", value, with_noise(value), target, judge.key)
+
+
+def _noise_of_correlated(
+    run: CorrelatedSGD, target: Target, analyses: tuple[Analysis, ...]
+) -> Calibrated:
+    """Searched from the noise that columns need which are all equally long."""
+
+    def with_noise(noise: float) -> CorrelatedSGD:
+        return replace(run, noise_multiplier=noise)
+
+    found = account(with_noise(1.0), analyses, check="off")
+    chosen = found.best(lambda guarantee: 0.0)  # raises with every reason, where none is certified
+    analysis, alone = chosen.analysis, chosen.outcome
+
+    def guarantee(noise: float) -> Guarantee:
+        outcome = find(analysis, with_noise(noise)).outcome
+        assert isinstance(outcome, Guarantee)
+        return outcome
+
+    if isinstance(alone, GaussianGuarantee):
+        guess = alone.mu / _target_mu(target)
+    else:
+        lengths = column_norms(run.strategy, run.steps)
+        sampling = PoissonSampling(getattr(run.sampling, "join_rate", run.sampling.rate))
+        turns = -(-run.steps // getattr(run.sampling, "cycle", 1))
+        plain = NoisySGD(sampling, 1.0, turns, run.adjacency)
+        guess = _noise_guess(plain, target) * float(lengths.max())
+    limits = {"smallest": _SMALLEST_NOISE, "largest": _LARGEST_NOISE}
+    guess = min(max(guess, _SMALLEST_NOISE), _LARGEST_NOISE)
+    least = crossing(lambda x: target.excess(guarantee(x)), guess, **limits).below
+    value = _safe(least, lambda noise: target.met_by(guarantee(noise)))
+    return Calibrated("noise_multiplier", value, with_noise(value), target, analysis.key)
 
 
 def _noise_of_last_iterate(

@@ -1,6 +1,6 @@
 """Where randomness comes from: 64-bit words, under keys of 256 bits from the operating system.
 
-Privacy rests on randomness that nobody can guess and that is never used twice. So a private source
+Privacy rests on randomness that cannot be guessed and that is never used twice. So a private source
 has no state at all: every request takes a key of its own from the operating system and expands it.
 There is nothing that a fork, a thread, a copy, a pickle, a stored folder or a restored machine
 could repeat, and nothing to keep secret afterwards.
@@ -10,8 +10,8 @@ be stored and continued bit for bit. Whatever is built on it is marked as not pr
 noise can be recomputed, and no way leads back: `private` once lost stays lost.
 
 A key is expanded in one of two ways:
- - ordinary (PCG64DXSM): fast and statistically excellent. Somebody who saw many raw words of one
-   request could predict others of the same request. Nobody sees raw words of a run.
+ - ordinary (PCG64DXSM): fast and statistically excellent. A reader of many raw words of one
+   request could predict others of the same request. Raw words of a run are never shown.
  - cryptographic: the SHAKE-256 sponge of the standard library. Predicting it means breaking SHA-3.
 """
 

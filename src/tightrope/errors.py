@@ -66,7 +66,7 @@ class ContradictoryMethods(TightropeError):
 
 
 class MissingTool(TightropeError):
-    """An optional package is not installed; nothing is said about what it would have shown."""
+    """An optional package is not installed; this says nothing about what it would have shown."""
 
 
 class BudgetExceeded(TightropeError):

@@ -72,7 +72,7 @@ class Odometer:
         return Interval(self._at(low, "off").lower, self._at(high, "off").upper)
 
     def exact_epsilon(self) -> Interval:
-        """The certified epsilon of exactly these steps, held against the second method."""
+        """The certified epsilon of exactly these steps, compared with the second method."""
         return self._at(self.steps, "quick")
 
     def epsilon_at_will(self) -> Interval:

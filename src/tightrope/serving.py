@@ -1,4 +1,4 @@
-"""What the local pages share: who may look, and what a browser may do with them."""
+"""What the local pages share: who may see them, and what a browser may do with them."""
 
 from __future__ import annotations
 

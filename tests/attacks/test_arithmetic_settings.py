@@ -15,12 +15,18 @@ from typing import Any
 import pytest
 import torch
 from tests.attacks.conftest import executor_of
-from tightrope.train.gradients.buffers import scratch, scratch_scope
 from torch import Tensor, nn
 
 from tightrope.train import FlatClip
-from tightrope.train.gradients.chains import chained_product, chained_total
-from tightrope.train.gradients.forms import Outer, TableRows, combine
+from tightrope.train.gradients.batch import combine
+from tightrope.train.gradients.forms import (
+    TableRows,
+    chained_product,
+    chained_total,
+    scratch,
+    scratch_scope,
+)
+from tightrope.train.gradients.outer import Outer
 from tightrope.train.gradients.rounding import exact_products, gamma, precision_of_products
 
 CPU = torch.device("cpu")

@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 
 from tightrope import FixedSizeSampling, NoisySGD, PoissonSampling, account
 from tightrope.audit import audit_folder, audit_many_runs, audit_one_run, audit_training, planted
-from tightrope.audit.evidence import lines_of
 from tightrope.audit.noise_test import NoiseSeen
+from tightrope.audit.one_run import lines_of
 from tightrope.audit.scores import log_likelihood_ratio
 from tightrope.cli.app import app
 from tightrope.errors import InvalidInput

@@ -66,7 +66,7 @@ def test_sorted_randomised_response_stays_below_its_epsilon(ordered: Order, epsi
 @pytest.mark.parametrize("levels", [2, 4])
 def test_few_distinct_scores_stay_below_the_truth(ordered: Order, levels: int) -> None:
     """The Gaussian mechanism, rounded to a few values: no less private than before."""
-    from tightrope.audit.evidence import lines_of
+    from tightrope.audit.one_run import lines_of
 
     generator, mu, delta = np.random.default_rng(2), 1.0, 1e-3
     truth, wrong, wrong_mu, refuted = GaussianGuarantee(mu), 0, 0, 0

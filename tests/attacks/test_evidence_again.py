@@ -22,16 +22,15 @@ from tightrope import (
 )
 from tightrope.cli import evidence_command, tables
 from tightrope.cli.app import app
+from tightrope.cli.tables import verdict_of
 from tightrope.cli.task import Late
-from tightrope.cli.verdict import verdict_of
 from tightrope.errors import InvalidInput
-from tightrope.evidence.certificate import certify, chain_of, read, titled
+from tightrope.evidence.certificate import Title, certify, chain_of, read, titled
 from tightrope.evidence.check import Check, stated
+from tightrope.evidence.files import check_plain, parse
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.evidence.signature import Trust, new_key_pair, signature_by, signed
 from tightrope.evidence.statement import statement
-from tightrope.evidence.strict_json import check_plain, parse
-from tightrope.evidence.title import Title
 from tightrope.evidence.verify import holds, verify
 from tightrope.process.codec import from_json
 

@@ -12,7 +12,7 @@ from tightrope import account
 from tightrope.errors import InvalidInput
 from tightrope.interop import Setting, read
 from tightrope.process import NoisySGD, PoissonSampling, UserLevel
-from tightrope.report.second_opinion import opinion
+from tightrope.report.account_view import opinion
 
 STATEMENT = {
     "number_of_examples": 60000,

@@ -12,11 +12,16 @@ from types import SimpleNamespace
 import pytest
 
 from tightrope.accounting import account
+from tightrope.correlated import (
+    square_root,
+)
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.base import Validity
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,
+    CorrelatedSGD,
+    CyclicPoissonSampling,
     CyclicSampling,
     DeclaredApproxDP,
     DiscreteLaplaceMechanism,
@@ -32,8 +37,8 @@ from tightrope.process import (
     Sequence,
     TruncatedPoissonSampling,
 )
-from tightrope.theorems import poisson_gaussian_exact_zdw22 as exact
 from tightrope.theorems.catalog import ANALYSES, Analysis
+from tightrope.theorems.sampling import PoissonGaussianExactZdw22
 
 RUNS = [
     NoisySGD(PoissonSampling(0.01), 1.0, 300),
@@ -69,6 +74,11 @@ FAMILY = [
         for noise, steps in ((0.8, 20), (3.0, 2_000), (8.0, 100_000))
     ),
     NoisySGD(PoissonSampling(0.01), 1.0, 1),
+    *(
+        CorrelatedSGD(square_root(4), sampling, 3.0, 400, adjacency)
+        for adjacency in Adjacency
+        for sampling in (CyclicPoissonSampling(0.1, 4), CyclicSampling(50))
+    ),
     NoisySGD(TruncatedPoissonSampling(0.01, 150, 10_000), 1.0, 2_000),
     Repeated(SampledRelease(LaplaceMechanism(2.0), 0.02), 2_000),
     *(GaussianMechanism(2.0, adjacency) for adjacency in Adjacency),
@@ -109,9 +119,11 @@ def test_an_unsound_theorem_is_refused(easier, validity: Validity, place: str) -
     """It gives a run the guarantee of an easier one; some run of the family tells."""
     planted = SimpleNamespace(
         NAME="planted",
-        applies=lambda run: exact.applies(easier(run)),
+        applies=lambda run: PoissonGaussianExactZdw22.applies(easier(run)),
         guarantee=lambda run: replace(
-            exact.guarantee(easier(run)), adjacency=run.adjacency, validity=validity
+            PoissonGaussianExactZdw22.guarantee(easier(run)),
+            adjacency=run.adjacency,
+            validity=validity,
         ),
     )
     wrong = Analysis("planted", planted)  # type: ignore[arg-type]

@@ -20,13 +20,12 @@ from tightrope.process.convex import (
     CyclicSGD,
     NoisyGradientDescent,
 )
-from tightrope.theorems import (
-    hidden_composition,
-    hidden_cyclic,
-    hidden_full_batch,
-    hidden_hockey_stick,
-    hidden_hull,
-    hidden_projected,
+from tightrope.theorems.last_iterate.bounded import HiddenHockeyStick, HiddenProjected
+from tightrope.theorems.last_iterate.descent import (
+    HiddenComposition,
+    HiddenCyclic,
+    HiddenFullBatch,
+    HiddenHull,
 )
 
 UNIT = st.floats(0.0, 1.0)
@@ -67,7 +66,7 @@ def test_cyclic_bound_is_never_below_the_truth(lip, eta_beta, share, noise, batc
     factors = [1.0 - h for h in hs] * epochs
     uses = [float(t % batches == index - 1) for t in range(batches * epochs)]
     truth = true_mu(factors, uses, 0.1 * lip, 0.1 * noise)  # 2 L / batch with batch = 2
-    assert hidden_cyclic.guarantee(run).mu >= truth * (1 - 1e-12)
+    assert HiddenCyclic.guarantee(run).mu >= truth * (1 - 1e-12)
 
 
 @LAW
@@ -79,7 +78,7 @@ def test_full_batch_bound_is_the_truth(lip, eta_m, noise, steps):
         [1.0 - 0.1 * loss.strong_convexity] * steps, [1.0] * steps, 0.05 * lip, 0.1 * noise
     )
     if 0.1 * (loss.strong_convexity + loss.smoothness) <= 2.0:
-        assert hidden_full_batch.guarantee(run).mu == pytest.approx(truth, rel=1e-9)
+        assert HiddenFullBatch.guarantee(run).mu == pytest.approx(truth, rel=1e-9)
 
 
 @LAW
@@ -91,7 +90,7 @@ def test_one_pass_is_attained_behind_a_constant_map(lip, noise, batches, data):
     factors = [0.0 if t <= index - 1 else 1.0 for t in range(batches)]
     uses = [float(t == index - 1) for t in range(batches)]
     truth = true_mu(factors, uses, 0.1 * lip, 0.1 * noise)
-    assert hidden_cyclic.guarantee(run).mu == pytest.approx(truth, rel=1e-12)
+    assert HiddenCyclic.guarantee(run).mu == pytest.approx(truth, rel=1e-12)
 
 
 @st.composite
@@ -110,9 +109,9 @@ def test_hull_is_never_below_the_truth_nor_above_composition(run):
     mean = variance = 0.0
     for s, c, noise in zip(run.sensitivities, run.contractions, run.noise_scales, strict=True):
         mean, variance = c * mean + s, c**2 * variance + noise**2
-    mu = hidden_hull.guarantee(run).mu
+    mu = HiddenHull.guarantee(run).mu
     assert mu >= mean / math.sqrt(variance) * (1 - 1e-12)
-    assert mu <= hidden_composition.guarantee(run).mu * (1 + 1e-12) + 1e-130  # floor of the hull
+    assert mu <= HiddenComposition.guarantee(run).mu * (1 + 1e-12) + 1e-130  # floor of the hull
 
 
 @LAW
@@ -124,8 +123,8 @@ def test_hull_is_monotone(run, step, more):
     scales[step] *= more
     pushes[step] /= more
     better = ContractiveIteration(tuple(pushes), run.contractions, tuple(scales))
-    limit = hidden_hull.guarantee(run).mu * (1 + 1e-12) + 1e-130  # floor of the hull
-    assert hidden_hull.guarantee(better).mu <= limit
+    limit = HiddenHull.guarantee(run).mu * (1 + 1e-12) + 1e-130  # floor of the hull
+    assert HiddenHull.guarantee(better).mu <= limit
 
 
 @LAW
@@ -134,8 +133,8 @@ def test_a_common_step_never_costs_privacy(run):
     longer = ContractiveIteration(
         (*run.sensitivities, 0.0), (*run.contractions, 1.0), (*run.noise_scales, 1.0)
     )
-    limit = hidden_hull.guarantee(run).mu * (1 + 1e-12) + 1e-130  # floor of the hull
-    assert hidden_hull.guarantee(longer).mu <= limit
+    limit = HiddenHull.guarantee(run).mu * (1 + 1e-12) + 1e-130  # floor of the hull
+    assert HiddenHull.guarantee(longer).mu <= limit
 
 
 @LAW
@@ -146,9 +145,7 @@ def test_units_do_not_matter(run, unit):
         run.contractions,
         tuple(unit * s for s in run.noise_scales),
     )
-    assert hidden_hull.guarantee(scaled).mu == pytest.approx(
-        hidden_hull.guarantee(run).mu, rel=1e-12
-    )
+    assert HiddenHull.guarantee(scaled).mu == pytest.approx(HiddenHull.guarantee(run).mu, rel=1e-12)
 
 
 @LAW
@@ -157,10 +154,10 @@ def test_later_batches_are_less_protected_and_the_last_is_the_datasets(
     lip, eta_beta, share, noise, batches, epochs
 ):
     run = cyclic(lip, eta_beta, share * eta_beta, noise, batches, epochs, None)
-    curve = hidden_cyclic.mu_curve(run)
+    curve = HiddenCyclic.mu_curve(run)
     assert np.all(np.diff(curve) >= -1e-12 * curve[1:])
-    assert hidden_cyclic.guarantee(run).mu == curve[-1]
-    assert curve[-1] <= hidden_composition.guarantee(run).mu * (1 + 1e-12)
+    assert HiddenCyclic.guarantee(run).mu == curve[-1]
+    assert curve[-1] <= HiddenComposition.guarantee(run).mu * (1 + 1e-12)
 
 
 @LAW
@@ -171,8 +168,8 @@ def test_the_last_batch_is_the_worst_with_projection_too(
     index = data.draw(st.integers(1, batches))
     run = cyclic(lip, eta_beta, share * eta_beta, noise, batches, epochs, index, diameter=diameter)
     last = cyclic(lip, eta_beta, share * eta_beta, noise, batches, epochs, None, diameter=diameter)
-    early = min(hidden_projected.guarantee(run).mu, hidden_cyclic.guarantee(run).mu)
-    late = min(hidden_projected.guarantee(last).mu, hidden_cyclic.guarantee(last).mu)
+    early = min(HiddenProjected.guarantee(run).mu, HiddenCyclic.guarantee(run).mu)
+    late = min(HiddenProjected.guarantee(last).mu, HiddenCyclic.guarantee(last).mu)
     assert early <= late * (1 + 1e-11)
 
 
@@ -181,5 +178,5 @@ def test_the_last_batch_is_the_worst_with_projection_too(
 def test_hockey_stick_is_never_worse_than_the_hull(lip, noise, batches, diameter, epsilon, data):
     index = data.draw(st.integers(1, batches))
     run = cyclic(lip, 1.0, 0.0, noise, batches, 2, index, diameter=diameter)
-    contracted = hidden_hockey_stick.guarantee(run).delta(epsilon).upper
-    assert contracted <= hidden_cyclic.guarantee(run).delta(epsilon).upper * (1 + 1e-9)
+    contracted = HiddenHockeyStick.guarantee(run).delta(epsilon).upper
+    assert contracted <= HiddenCyclic.guarantee(run).delta(epsilon).upper * (1 + 1e-9)

@@ -19,14 +19,15 @@ import pytest
 
 from tightrope.audit.one_run import p_value
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.profile import GaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair
 from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
-from tightrope.theorems import (
-    hidden_cyclic,
-    hidden_full_batch,
-    hidden_projected,
-    hidden_skip,
-    hidden_stop_renyi,
+from tightrope.theorems.last_iterate.bounded import projected_squared_mu
+from tightrope.theorems.last_iterate.descent import cyclic_squared_mu, full_batch_squared_mu
+from tightrope.theorems.last_iterate.sampled import StopTerm
+from tightrope_reproduce.formulas.last_iterates import (
+    corrected_stop_renyi,
+    printed_stop_renyi,
+    skip_renyi,
 )
 
 VARIABLE = "TIGHTROPE_VECTORS"
@@ -49,7 +50,7 @@ Numbers = dict[str, float]
 def cyclic(step: float, factor: float, batches: float, epochs: float, position: float) -> float:
     """The squared mu of the last iterate."""
     known = (int(batches), int(epochs), int(position))
-    return step**2 * hidden_cyclic.squared_mu(factor, *known)
+    return step**2 * cyclic_squared_mu(factor, *known)
 
 
 def divergence(i: Numbers, squared_mu: float) -> Numbers:
@@ -64,18 +65,18 @@ def fixed_batch(i: Numbers) -> Numbers:
 
 def skipped(i: Numbers) -> Numbers:
     step = 2 * i["L"] / i["sigma"]
-    found = hidden_skip.renyi(i["alpha"], int(i["n"]), int(i["t"]), step)
+    found = skip_renyi(i["alpha"], int(i["n"]), int(i["t"]), step)
     whole = 0.5 * i["alpha"] * cyclic(step, 1, i["n"], 1, i["t"])
     return {"exact_mixture": found, "theorem24": whole}
 
 
 def stopped(i: Numbers) -> Numbers:
     step, records = 2 * i["L"] / i["sigma"], int(i["n"])
-    term = hidden_stop_renyi.StopTerm(step, 1.0, records, exact_up_to=records)
+    term = StopTerm(step, 1.0, records, exact_up_to=records)
     return {
         "log_mean_exp": float(term.upper(np.array([i["alpha"]]))[0]),
-        "corrected_H_n": hidden_stop_renyi.corrected(i["alpha"], records, step),
-        "paper_ln_n": hidden_stop_renyi.printed(i["alpha"], records, step),
+        "corrected_H_n": corrected_stop_renyi(i["alpha"], records, step),
+        "paper_ln_n": printed_stop_renyi(i["alpha"], records, step),
     }
 
 
@@ -89,7 +90,7 @@ def projected(i: Numbers) -> Numbers:
         steps=int(i["t"]),
         diameter=i["D"],
     )
-    mu = math.sqrt(hidden_projected.squared_mu(run))
+    mu = math.sqrt(projected_squared_mu(run))
     return {"mu": mu, "bok_theorem": mu}
 
 
@@ -112,7 +113,7 @@ COMPUTED: dict[str, Callable[[Numbers], Numbers]] = {
     "skip_pnsgd_index": skipped,
     "stop_pnsgd": stopped,
     "noisygd_strongly_convex_gdp": lambda i: {
-        "mu": i["step_mu"] * math.sqrt(hidden_full_batch.squared_mu(i["c"], int(i["t"])))
+        "mu": i["step_mu"] * math.sqrt(full_batch_squared_mu(i["c"], int(i["t"])))
     },
     "noisycgd_strongly_convex_gdp": lambda i: {
         "mu": math.sqrt(cyclic(i["step_mu"], i["c"], i["l"], i["E"], i["l"]))

@@ -3,7 +3,7 @@
 LAW = "tests/unit/numerics/test_lognormal_mean.py"
 GOLDEN = "tests/unit/guarantee/test_allocation.py::test_golden_deltas"
 MEAN, ONE = "numerics/lognormal_mean.py", "numerics/lognormal_mean.py"
-CUMULANT = "guarantee/loss/allocation.py"
+CUMULANT = "guarantee/loss/pairs/allocation.py"
 
 WHOLE = " ".join(
     f"tests/unit/guarantee/test_allocation.py::test_{name}"
@@ -15,7 +15,7 @@ WHOLE = " ".join(
         "the_removed_order_is_the_worse_one",
     )
 )
-EXACT = "theorems/balls_in_bins_exact.py"
+EXACT = "theorems/bins.py"
 
 PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
 
@@ -93,9 +93,8 @@ FAULTS = [
     ),
     (
         f"{EXACT}::_add_or_remove",
-        "LossGuarantee(orders, process.adjacency, Validity.BOUND, attained=_att"
-        "ained(process, epochs))",
-        "LossGuarantee(orders, process.adjacency, VALIDITY)",
+        "LossGuarantee(orders, process.adjacency, Validity.BOUND, attained=shown)",
+        "LossGuarantee(orders, process.adjacency, Validity.EXACT)",
         PARTIAL,
     ),
     (f"{EXACT}::gaussian_bound", "-(-process.steps // batches_of(process))", "1", PARTIAL),
@@ -105,5 +104,10 @@ FAULTS = [
         "analyse(replace(process, adjacency=Adjacency.ADD_OR_REMOVE))",
         WHOLE,
     ),
-    (f"{EXACT}::_add_or_remove", '("remove", "add")', '("add",)', WHOLE),
+    (
+        EXACT,
+        '_WAYS: tuple[Direction, ...] = ("remove", "add")',
+        '_WAYS: tuple[Direction, ...] = ("add",)',
+        WHOLE,
+    ),
 ]

@@ -6,19 +6,20 @@ _TESTS = "tests/unit/guarantee/test_curve_corners.py"
 
 FAULTS = [
     (
-        "guarantee/kinds/approx.py::ApproxGuarantee.epsilon",
+        "guarantee/kinds/approx.py::ApproxGuarantee._one_epsilon",
         "rest - share * math.exp(-self.level)",
         "1.0 - share - share * math.exp(-self.level)",
         _TESTS,
     ),
+    ("guarantee/kinds/gaussian.py", "least * (1.0 - _ULPS)", "least * (1.0 + _ULPS)", _TESTS),
     (
-        "guarantee/approx/curve.py::tradeoff",
+        "guarantee/approx.py::tradeoff",
         "np.clip(eps - _LARGE, 0.0, _LARGE)",
         "0.0 * eps",
         _TESTS,
     ),
-    ("guarantee/approx/curve.py::tradeoff_bounds", "value + rounded", "value", _TESTS),
-    ("guarantee/approx/simple.py::group", "times_up(eps, k)", "eps * k", _TESTS),
+    ("guarantee/approx.py::tradeoff_bounds", "value + rounded", "value", _TESTS),
+    ("guarantee/approx.py::group", "times_up(eps, k)", "eps * k", _TESTS),
     (
         "guarantee/kinds/group.py::GroupGuarantee._chain_delta",
         "over_down(epsilon, self.size)",
@@ -26,25 +27,25 @@ FAULTS = [
         _TESTS,
     ),
     (
-        "guarantee/kinds/group.py::GroupGuarantee.tradeoff",
+        "guarantee/kinds/group.py::GroupGuarantee._one_tradeoff",
         "rest_up(self.inner.tradeoff(reached).lower)",
         "1.0 - (self.inner.tradeoff(reached).lower)",
         _TESTS,
     ),
     (
-        "guarantee/kinds/loss.py::LossGuarantee.tradeoff",
+        "guarantee/kinds/loss.py::LossGuarantee._one_tradeoff",
         "rest_down(worst.upper)",
         "1.0 - worst.upper",
         _TESTS,
     ),
     ("guarantee/kinds/gaussian.py::GaussianGuarantee._mus", "1.0 - _ULPS", "1.0 + _ULPS", _TESTS),
     (
-        "guarantee/tradeoff/of_profile.py::_steep",
+        "guarantee/tradeoff.py::_steep",
         "Interval(found.lower, max(found.upper, beyond))",
         "found",
         _TESTS,
     ),
-    ("guarantee/tradeoff/of_profile.py::supporting_line", "rest_up(a)", "1.0 - a", _TESTS),
+    ("guarantee/tradeoff.py::supporting_line", "rest_up(a)", "1.0 - a", _TESTS),
     (
         "tightrope_reproduce/tradeoff/discrete.py::DiscreteTradeoff._bounds",
         "4.0 * self.rounding + self._of_sums",

@@ -7,7 +7,7 @@ NOISE, LAW, DRAWS, COINS, PAPERS = (
 DISCRETE, SAMPLERS = (
     f"tests/unit/{name}.py" for name in ("numerics/test_discrete_gaussian", "train/test_samplers")
 )
-WHOLE, CANARIES = "numerics/discrete_gaussian.py", "audit/gradient_attack.py"
+WHOLE, CANARIES = "numerics/discrete_gaussian.py", "audit/training_attack.py"
 MANY = "tests/unit/audit/test_many_runs.py"
 JOINED = "self._random.random(len(self.included)) < self.rate"
 
@@ -94,7 +94,7 @@ FAULTS = [
     ),
     (f"{CANARIES}::GradientCanaries.add_", JOINED, JOINED.replace("<", "< 1.2 *"), COINS),
     (
-        "audit/input_attack.py::audit_inputs",
+        "audit/training_attack.py::audit_inputs",
         "generator.random(len(canaries.inputs)) < 0.5",
         "generator.random(len(canaries.inputs)) < 0.6",
         COINS,

@@ -39,10 +39,10 @@ SKIPPED = f"{FILES}no_statement_changes_or_skips_an_entry"
 
 FAULTS = [
     ("ledger/store.py::Store._account", '"SELECT session_user"', '"SELECT current_user"', LOGIN),
-    ("ledger/roles.py", "= session_user AND", "= current_user AND", LOGIN),
-    ("ledger/roles.py", "number > 1 AND ", "", BEGINS),
+    ("ledger/store.py", "= session_user AND", "= current_user AND", LOGIN),
+    ("ledger/store.py", "number > 1 AND ", "", BEGINS),
     (
-        "ledger/roles.py::grant_roles",
+        "ledger/store.py::grant_roles",
         'f"GRANT SELECT, UPDATE ON tightrope_turns TO {spender}, {owner}"',
         'f"GRANT SELECT, UPDATE ON tightrope_turns TO {readers}"',
         WAITS,

@@ -128,16 +128,16 @@ FAULTS = [
     ("entropy.py::WordStream.uniform", "2.0**-53", "2.0**-54", SEARCH),
     ("entropy.py::WordStream.words", "os.urandom(8 * count)", "os.urandom(8) * count", SEARCH),
     # searches
-    ("search/selection.py::PrivateSelection.run", "self.trials.draw(source.uniform)", "3", SEARCH),
+    ("search.py::PrivateSelection.run", "self.trials.draw(source.uniform)", "3", SEARCH),
     (
-        "search/selection.py::PrivateSelection._best",
+        "search.py::PrivateSelection._best",
         "score > best[0]",
         "score >= best[0] + 1",
         SEARCH,
     ),
-    ("search/trials.py::PoissonTrials.draw", "self.mean", "self.mean + 0.5", SEARCH),
+    ("search.py::PoissonTrials.draw", "self.mean", "self.mean + 0.5", SEARCH),
     (
-        "search/trials.py::TruncatedNegativeBinomial.draw",
+        "search.py::TruncatedNegativeBinomial.draw",
         "uniform(), 1, self._log_first",
         "uniform(), 2, self._log_first",
         SEARCH,

@@ -35,34 +35,32 @@ ONE = _further("one_coordinate_is_exact_and_none_is_free")
 K_OF_T = _further("the_bound_for_k_of_t_covers_a_sample_of_the_truth")
 EDGES = _further("one_and_all_of_t_are_exact")
 PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
-COUNTS, THRESHOLDS = (
-    "tests/unit/theorems/test_thresholded_counts.py",
-    ("theorems/thresholded_counts.py"),
-)
-SAMPLE, MIXED = "theorems/poisson_releases_exact.py", "guarantee/loss/laplace.py"
-NOISE, BOUNDED = "guarantee/loss/discrete.py", "guarantee/loss/laplace.py"
-VECTORS, ALLOCATION = "theorems/discrete_gaussian_vector.py", "theorems/random_allocation.py"
-LISTED, GIVEN = "theorems/listed_laws.py", "tests/unit/theorems/test_listed_laws.py"
-PUBLIC, TRUNCATED = "guarantee/loss/public_mixture.py", "theorems/truncated_poisson.py"
+SAMPLE, MIXED = "theorems/sampled_releases.py", "guarantee/loss/pairs/laplace.py"
+NOISE, BOUNDED = "guarantee/loss/pairs/discrete.py", "guarantee/loss/pairs/laplace.py"
+VECTORS, ALLOCATION = "theorems/discrete_gaussian.py", "theorems/bins.py"
+COUNTS = "tests/unit/theorems/test_thresholded_counts.py"
+THRESHOLDS = "theorems/discrete_gaussian.py"
+LISTED, GIVEN = "theorems/laws.py", "tests/unit/theorems/test_listed_laws.py"
+PUBLIC, TRUNCATED = "guarantee/loss/pairs/public.py", "theorems/sampling.py"
 
 ZERO = "tests/unit/theorems/test_zero_out.py::test_"
 ZERO_IS_OUT = ZERO + "where_batches_do_not_depend_on_who_is_in_them_zeroed_is_removed"
 REFUSED = ZERO + "where_no_null_record_has_a_meaning_it_is_refused"
 NULL_RECORD, FIXED = ZERO + "no_data_set_with_a_null_record_loses_more", ZERO + "fixed_size"
 
-ON_LATTICE = "guarantee/loss/lattice_public.py"
+ON_LATTICE = "guarantee/loss/pairs/public.py"
 AGREE = "tests/unit/theorems/test_truncated_poisson.py::test_lattice_and_contour_agree_about_cut"
 AGREE += "_batches"
 
 FAULTS = [
     (
-        "guarantee/loss/laplace.py::_masses",
+        "guarantee/loss/pairs/laplace.py::_masses",
         "np.append(left + right * math.exp(own), 0.0)",
         "np.append(0.0, left + right * math.exp(own))",
         "tests/laws/test_release_truth.py::test_sampled_laplace_noise",
     ),
     (
-        "interop/releases.py::discrete_gaussian",
+        "interop/dp_event.py::discrete_gaussian",
         'float(check_positive(event["sensitivity"], "sensitivity")) * neighbours.moved',
         'float(check_positive(event["sensitivity"], "sensitivity"))',
         "tests/unit/interop/test_events.py::test_what_an_event_is_read_as",
@@ -79,19 +77,19 @@ FAULTS = [
     (f"{ON_LATTICE}::public_measure", "shares[1] * moved", "0.5 * shares[1] * moved", AGREE),
     # a null record
     (
-        "theorems/sampled_gaussian_replace_drs19.py::guarantee",
+        "theorems/sampling.py::SampledGaussianReplaceDrs19.guarantee",
         "2.0 / process.noise_multiplier",
         "process.step_mu",
         NULL_RECORD,
     ),
     (
-        "theorems/sampled_gaussian_replace_drs19.py::guarantee",
+        "theorems/sampling.py::SampledGaussianReplaceDrs19.guarantee",
         "by_participations(process, mu)",
         "by_participations(process, process.step_mu)",
         FIXED + "_is_bounded_by_a_replaced_record",
     ),
     (
-        f"{TRUNCATED}::_pairs",
+        f"{TRUNCATED}::_cut_pairs",
         "FixedSizeGaussianPair(kept, 2.0 * mu)",
         "FixedSizeGaussianPair(kept, mu)",
         CUT,
@@ -140,7 +138,12 @@ FAULTS = [
         "1",
         SAMPLED,
     ),
-    (f"{SAMPLE}::guarantee", 'getattr(release, "noise_multiplier", 1.0) == 0.0', "False", SAMPLED),
+    (
+        f"{SAMPLE}::PoissonReleasesExact.guarantee",
+        'getattr(release, "noise_multiplier", 1.0) == 0.0',
+        "False",
+        SAMPLED,
+    ),
     (
         "process/mechanism.py::SampledRelease.__post_init__",
         "self.release.adjacency is not Adjacency.ADD_OR_REMOVE",
@@ -174,15 +177,15 @@ FAULTS = [
     ),
     # choices
     (
-        "theorems/exponential_mechanism_ddr20.py::guarantee",
+        "theorems/releases.py::ExponentialMechanismDdr20.guarantee",
         "BoundedRangePair(process.epsilon)",
         "BoundedRangePair(0.999 * process.epsilon)",
         RANGES,
     ),
     (
-        "theorems/exponential_mechanism_ddr20.py",
-        "VALIDITY = Validity.BOUND",
-        "VALIDITY = Validity.EXACT",
+        "theorems/releases.py::ExponentialMechanismDdr20.guarantee",
+        "Validity.BOUND",
+        "Validity.EXACT",
         ENDS,
     ),
     (
@@ -198,60 +201,81 @@ FAULTS = [
         PAIRS,
     ),
     (
-        "theorems/permute_and_flip.py::guarantee",
+        "theorems/releases.py::PermuteAndFlipTheorem.guarantee",
         "1.0 - 1e-15",
         "1.0 + 1e-12",
         ENDS,
     ),
     (
-        "theorems/permute_and_flip.py::guarantee",
+        "theorems/releases.py::PermuteAndFlipTheorem.guarantee",
         "(1.0 - 1e-15) / process.epsilon",
         "2.0 / process.epsilon",
         FLIP + " " + ENDS,
     ),
     (
-        "theorems/permute_and_flip.py",
-        "VALIDITY = Validity.BOUND",
-        "VALIDITY = Validity.EXACT",
+        "theorems/releases.py::PermuteAndFlipTheorem.guarantee",
+        "Validity.BOUND",
+        "Validity.EXACT",
         FLIP,
     ),
     # trees
     ("process/mechanism.py::TreeAggregation.depth", "self.leaves", "(self.leaves - 1)", TREE),
     ("process/adjacency.py", "REPLACE_ONE: 2.0", "REPLACE_ONE: 1.9", TREE),
     (
-        "theorems/tree_aggregation.py::guarantee",
+        "theorems/releases.py::TreeAggregationTheorem.guarantee",
         "process.depth",
         "process.depth - 0.1",
         TREE,
     ),
-    ("theorems/tree_aggregation.py::guarantee", "1.0 + 1e-15", "1.0 - 1e-9", TREE),
+    ("theorems/releases.py::TreeAggregationTheorem.guarantee", "1.0 + 1e-15", "1.0 - 1e-9", TREE),
     # categories above a threshold
     (
-        f"{THRESHOLDS}::guarantee",
+        f"{THRESHOLDS}::ThresholdedCountsTheorem.guarantee",
         "2 if process.adjacency is Adjacency.REPLACE_ONE else 1",
         "1",
         COUNTS,
     ),
     (f"{THRESHOLDS}::chance_alone", "threshold - 2", "threshold + 2", COUNTS),
-    (f"{THRESHOLDS}::guarantee", "[noise, shown]", "[noise]", COUNTS),
-    # vectors of whole numbers
-    (f"{VECTORS}::guarantee", "2.0 * (1.0 - 1e-15)", "6.0", VECTOR),
-    (f"{VECTORS}::guarantee", "0.5 * (moved / sigma) ** 2", "0.25 * (moved / sigma) ** 2", VECTOR),
     (
-        f"{VECTORS}::guarantee",
+        f"{THRESHOLDS}::ThresholdedCountsTheorem.guarantee",
+        "[DiscreteGaussianVectorTheorem.guarantee(moved), shown]",
+        "[DiscreteGaussianVectorTheorem.guarantee(moved)]",
+        COUNTS,
+    ),
+    # vectors of whole numbers
+    (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "2.0 * (1.0 - 1e-15)", "6.0", VECTOR),
+    (
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        "0.5 * (moved / sigma) ** 2",
+        "0.25 * (moved / sigma) ** 2",
+        VECTOR,
+    ),
+    (
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
         "moved / math.sqrt(sigma * sigma - _SMOOTHING**2)",
         "0.98 * moved / sigma",
         VECTOR,
     ),
-    (f"{VECTORS}::guarantee", "process.dimension * 4.1", "4.1", SHARES),
     (
-        f"{VECTORS}::guarantee",
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        "process.dimension * 4.1",
+        "4.1",
+        SHARES,
+    ),
+    (
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
         "-2.0 * (math.pi * _SMOOTHING) ** 2",
         "-4.0 * (math.pi * _SMOOTHING) ** 2",
         SHARES,
     ),
-    (f"{VECTORS}::guarantee", "moved < 1.0", "moved <= 1.0", ONE),
-    (f"{VECTORS}::guarantee", "sigma == 0.0", "sigma < 0.0", ONE),
+    (
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        "sigma < _SMALL",
+        "sigma < 2.1",
+        VECTOR,
+    ),
+    (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "moved < 1.0", "moved <= 1.0", ONE),
+    (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "sigma == 0.0", "sigma < 0.0", ONE),
     # k of t
     (
         f"{ALLOCATION}::as_blocks",
@@ -266,17 +290,22 @@ FAULTS = [
         "(size + 1, 0)",
         K_OF_T + " " + EDGES,
     ),
-    (f"{ALLOCATION}::guarantee", "replace(found, validity=VALIDITY)", "found", PARTIAL),
-    (f"{ALLOCATION}::guarantee", "sampling.joins == 1", "False", PARTIAL),
+    (
+        f"{ALLOCATION}::RandomAllocation.guarantee",
+        "found.as_bound()",
+        "found",
+        PARTIAL,
+    ),
+    (f"{ALLOCATION}::RandomAllocation.guarantee", "sampling.joins == 1", "False", PARTIAL),
     # cut batches
     (
-        f"{TRUNCATED}::_pairs",
+        f"{TRUNCATED}::_cut_pairs",
         "SampledGaussianPair(kept, 2.0 * mu, d)",
         "SampledGaussianPair(kept, mu, d)",
         CUT,
     ),
     (
-        f"{TRUNCATED}::_pairs",
+        f"{TRUNCATED}::_cut_pairs",
         "FixedSizeGaussianPair(kept, 2.0 * mu)",
         "FixedSizeGaussianPair(kept, mu)",
         CUT,
@@ -298,25 +327,25 @@ FAULTS = [
     ),
     (
         TRUNCATED,
-        'tuple[Direction, ...] = ("remove", "add")',
-        'tuple[Direction, ...] = ("add",)',
+        '_DIRECTIONS: tuple[Direction, ...] = ("remove", "add")',
+        '_DIRECTIONS: tuple[Direction, ...] = ("add",)',
         CUT,
     ),
     (
-        f"{TRUNCATED}::_attained",
+        f"{TRUNCATED}::_cut_attained",
         "1.0 - 4e-15",
         "1.0 + 1e-9",
         CUT,
     ),
     (
         f"{TRUNCATED}::_as_bound",
-        "replace(found, validity=VALIDITY, by_record=False, attained=())",
+        "found.as_bound()",
         "found",
         CUT,
     ),
     ("numerics/binomial_tail.py::_summed", "odds * (n - k)", "odds * (n - k - 1)", CUT),
     (
-        "guarantee/loss/public_mixture.py::PublicMixturePair.parts",
+        "guarantee/loss/pairs/public.py::PublicMixturePair.parts",
         "((1.0 - self.share, self.usual), (self.share, self.rare))",
         "((self.share, self.usual), (1.0 - self.share, self.rare))",
         CUT,

@@ -1,16 +1,26 @@
 """Renyi bounds of sampled steps: where they are claimed."""
 
 TESTS = "tests/unit/theorems/test_sampling_golden.py"
-CLOSED = "theorems/poisson_gaussian_rdp_closed_mtz19.py"
-LEADING = "theorems/poisson_gaussian_rdp_abadi16.py"
+CLOSED = "theorems/poisson_renyi.py"
+LEADING = "theorems/poisson_renyi.py"
 BOTH = "first & second & (orders > 1.0)"
 
 FAULTS = [
     # noise so small that the bound is below the divergence
-    (f"{CLOSED}::applies", "process.noise_multiplier < 4.0", "False", TESTS),
-    (f"{LEADING}::applies", "s < 1.0", "False", TESTS),
-    (f"{LEADING}::applies", "q * s >= 1.0 / 16.0", "False", TESTS),
-    (f"{CLOSED}::applies", "process.sampling.rate > 0.2", "False", TESTS),
+    (
+        f"{CLOSED}::PoissonGaussianRdpClosedMtz19.applies",
+        "process.noise_multiplier < 4.0",
+        "False",
+        TESTS,
+    ),
+    (f"{LEADING}::PoissonGaussianRdpAbadi16.applies", "s < 1.0", "False", TESTS),
+    (f"{LEADING}::PoissonGaussianRdpAbadi16.applies", "q * s >= 1.0 / 16.0", "False", TESTS),
+    (
+        f"{CLOSED}::PoissonGaussianRdpClosedMtz19.applies",
+        "process.sampling.rate > 0.2",
+        "False",
+        TESTS,
+    ),
     (f"{CLOSED}::ClosedFormTerm.covers", BOTH, "second & (orders > 1.0)", TESTS),
     (f"{CLOSED}::ClosedFormTerm.covers", BOTH, "first & (orders > 1.0)", TESTS),
     (

@@ -1,7 +1,7 @@
 """The best of a secret number of trials, by their profile."""
 
 TESTS = "tests/unit/theorems/test_selection_profile.py"
-FILE = "theorems/poisson_selection_profile.py"
+FILE = "theorems/selection.py"
 BOTH = TESTS + " tests/unit/search/test_selection.py"
 BINOMIAL = "guarantee/selection.py"
 

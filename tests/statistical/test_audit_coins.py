@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from tightrope.audit import audit_estimator, audit_inputs, input_canaries
-from tightrope.audit.gradient_attack import GradientCanaries
+from tightrope.audit.training_attack import GradientCanaries
 from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, PrivateRun, noisy_sgd
 
 FALSE_ALARM = 1e-6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -24,17 +25,21 @@ from tightrope.process import (
     PoissonSampling,
     RandomizedResponse,
 )
-from tightrope.theorems.base import Refusal, Source
+from tightrope.theorems.base import Refusal, Source, Theorem
 from tightrope.theorems.catalog import THEOREMS
 
 HEADINGS = ("Statement", "Conditions", "Validity", "Source", "Error", "Vectors")
-HELPERS = {"base", "catalog"}
 MODULES = [
-    importlib.import_module(f"tightrope.theorems.{info.name}")
-    for info in pkgutil.iter_modules(tightrope.theorems.__path__)
-    if info.name not in HELPERS
+    importlib.import_module(info.name)
+    for info in pkgutil.walk_packages(tightrope.theorems.__path__, "tightrope.theorems.")
 ]
-STATEMENTS = [module for module in MODULES if hasattr(module, "applies")]
+STATEMENTS = [
+    found
+    for module in MODULES
+    for found in vars(module).values()
+    if inspect.isclass(found) and found.__module__ == module.__name__ and hasattr(found, "applies")
+    if found is not Theorem
+]
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 FOREIGN: list[Any] = [
@@ -48,31 +53,31 @@ FOREIGN: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("module", STATEMENTS, ids=lambda m: m.__name__.rsplit(".", 1)[1])
-def test_a_theorem_states_itself(module: Any) -> None:
+@pytest.mark.parametrize("theorem", STATEMENTS, ids=lambda theorem: theorem.__name__)
+def test_a_theorem_states_itself(theorem: Any) -> None:
     for heading in HEADINGS:
-        assert re.search(rf"^{heading}: ", module.__doc__ or "", re.MULTILINE), heading
-    assert isinstance(module.NAME, str)
-    assert isinstance(module.SOURCE, Source)
-    assert isinstance(module.VALIDITY, Validity)
+        assert re.search(rf"^{heading}: ", inspect.getdoc(theorem) or "", re.MULTILINE), heading
+    assert isinstance(theorem.NAME, str)
+    assert isinstance(theorem.SOURCE, Source)
+    assert isinstance(theorem.VALIDITY, Validity)
 
 
-@pytest.mark.parametrize("module", STATEMENTS, ids=lambda m: m.__name__.rsplit(".", 1)[1])
-def test_a_theorem_is_in_the_catalogue(module: Any) -> None:
-    assert module in THEOREMS
+@pytest.mark.parametrize("theorem", STATEMENTS, ids=lambda theorem: theorem.__name__)
+def test_a_theorem_is_in_the_catalogue(theorem: Any) -> None:
+    assert theorem in THEOREMS
 
 
-@pytest.mark.parametrize("module", STATEMENTS, ids=lambda m: m.__name__.rsplit(".", 1)[1])
-def test_a_theorem_refuses_with_a_reason(module: Any) -> None:
-    refused = [process for process in FOREIGN if module.applies(process) is not None]
+@pytest.mark.parametrize("theorem", STATEMENTS, ids=lambda theorem: theorem.__name__)
+def test_a_theorem_refuses_with_a_reason(theorem: Any) -> None:
+    refused = [process for process in FOREIGN if theorem.applies(process) is not None]
     assert refused, "a theorem about everything?"
     for process in refused:
-        reason = module.applies(process)
+        reason = theorem.applies(process)
         assert isinstance(reason, Refusal)
         assert len(reason) > 30
         assert "got" in reason or "needs" in reason
         with pytest.raises(DoesNotApply):
-            module.guarantee(process)
+            theorem.guarantee(process)
 
 
 def test_golden_files_hold_numbers() -> None:

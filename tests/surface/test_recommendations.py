@@ -18,7 +18,7 @@ from tightrope.process import (
     FixedSizeSampling,
     ShuffledSampling,
 )
-from tightrope.theorems.shuffled_attained import least_epsilon
+from tightrope.theorems.epochs import least_epsilon
 
 ROOT = Path(__file__).parents[2]
 RATE, NOISE, STEPS, DELTA = 256 / 60000, 1.1, 14062, 1e-5

@@ -29,7 +29,7 @@ EXTRAS = {
     "tables": "import tightrope.tables, yaml",
     "rigorous": "import tightrope.evidence.rigorous, flint",
     "sign": "from tightrope.evidence import new_key_pair; new_key_pair('key')",
-    "explore": "import tightrope.explore.serve",
+    "explore": "import tightrope.explore.page",
     "ledger": "from tightrope.ledger import create_ledger; create_ledger('ledger.db')",
     "train": "from tightrope.train import private",
 }
@@ -141,3 +141,34 @@ def test_types_reach_a_user(tool, built, tmp_path):
     )  # fmt: skip
     told = [line for line in done.stdout.splitlines() if "user.py" in line and "rror" in line]
     assert len([line for line in told if ":6" in line]) == 1, done.stdout
+
+
+WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_and_forms_can_be_read(path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    found = yaml.safe_load(path.read_text())
+    if path.parent.name == "workflows":
+        assert {"name", "permissions", "jobs"} <= set(found)
+        assert all("timeout-minutes" in job or "needs" in job for job in found["jobs"].values())
+        makes = re.findall(r"\bmake ([a-z -]+)", path.read_text())
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert {name for each in makes for name in each.split()} <= set(targets)
+
+
+def test_a_release_carries_links_that_a_package_index_can_follow() -> None:
+    script = ROOT / ".github" / "absolute_links.py"
+    names: dict[str, object] = {"__file__": str(script), "__name__": "absolute_links"}
+    exec(compile(script.read_text(), script, "exec"), names)
+    address, readme = "https://example.org/a/b", (ROOT / "README.md").read_text()
+    found = names["absolute"](readme, address, "v1")  # type: ignore[operator]
+    for mark, target in re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", found):
+        assert target.startswith(("https://", "#", "mailto:")), target
+        if target.startswith(address):
+            kind, tag, name = target.removeprefix(f"{address}/").split("/", 2)
+            assert (kind, tag) == ("raw" if mark else "blob", "v1")
+            assert (ROOT / name.split("#")[0]).exists(), name
+    project = names["with_addresses"]((ROOT / "pyproject.toml").read_text(), address)  # type: ignore[operator]
+    assert tomllib.loads(project)["project"]["urls"]["Source"] == address

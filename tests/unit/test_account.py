@@ -210,3 +210,23 @@ def test_steps_on_all_records_are_one_gaussian_release(steps: int) -> None:
     run = account(NoisySGD(FullBatch(), 8.0, steps)).epsilon(1e-5)
     one = account(GaussianMechanism(8.0 / math.sqrt(steps))).epsilon(1e-5)
     assert run.upper == pytest.approx(one.upper, rel=1e-12)
+
+
+def test_an_account_prints_its_process_alone() -> None:
+    run = NoisySGD(PoissonSampling(0.01), 1.0, 100)
+    assert repr(account(run)) == f"Account({run!r})"
+    many = Sequence(tuple(NoisySGD(PoissonSampling(0.01), 1.0 + k, 100) for k in range(50)))
+    assert len(repr(account(many))) < 400
+
+
+def test_a_summary_names_the_answer_first_and_what_it_rests_on() -> None:
+    first, source, *rest = account(NoisySGD(FullBatch(), 4.0, 10)).summary(1e-6).splitlines()
+    assert first.startswith("epsilon <= 3.747") and "delta = 1e-06" in first
+    assert "exact" in source and any("estimate" in line for line in rest)
+
+
+@pytest.mark.parametrize("noise", [1e-70, 1e-75, 1e-99, 1e-200])
+@pytest.mark.parametrize("relation", [Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE])
+def test_next_to_no_noise_has_an_answer_that_promises_nothing(noise, relation) -> None:
+    run = NoisySGD(PoissonSampling(0.2), noise, 5, relation)
+    assert account(run).epsilon(1e-5).upper > 1e130

@@ -11,7 +11,6 @@ pytest.importorskip("typer", reason="the command needs typer")
 
 from typer.testing import CliRunner
 
-from tightrope.cli import demo_story
 from tightrope.cli.app import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
@@ -66,7 +65,7 @@ def test_a_fit_says_what_it_spent_and_where_it_wrote(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_demo_without_torch_certifies_the_declared_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo_story, "missing_package", lambda: "torch")
+    monkeypatch.setattr("tightrope.cli.demo.missing_package", lambda: "torch")
     found = answered(["demo"])
     assert described(found) == []
     assert found["holds"] is True and found["trained"] is None

@@ -80,9 +80,8 @@ def test_an_edited_certificate_is_neither_signed_nor_given_a_title(tmp_path: Pat
     """A new hash chain over edited sections would hide the edit: `verify` must go on to fail."""
     pytest.importorskip("cryptography")
     from tightrope.evidence import certify, new_key_pair, write
-    from tightrope.evidence.certificate import chain_of, titled
+    from tightrope.evidence.certificate import Title, chain_of, titled
     from tightrope.evidence.signature import signature_by, signed
-    from tightrope.evidence.title import Title
     from tightrope.process import GaussianMechanism
 
     key, _ = new_key_pair(tmp_path / "key")

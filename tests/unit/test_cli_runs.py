@@ -15,7 +15,7 @@ from tightrope.evidence.verify import holds, verify
 from tightrope.guarantee.base import Validity
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
-from tightrope.report.second_opinion import said_view
+from tightrope.report.account_view import said_view
 
 RUNNER = CliRunner()
 SMALL = ["--noise", "8", "--steps", "10", "--sampling", "full"]

@@ -30,7 +30,7 @@ from tightrope.process.training import (
     noise_std_from_multiplier,
     noise_std_from_relative,
 )
-from tightrope.theorems.hidden_steps import step_mu
+from tightrope.theorems.last_iterate.steps import step_mu
 
 SAMPLINGS = [
     PoissonSampling(0.25),

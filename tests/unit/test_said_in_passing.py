@@ -12,8 +12,8 @@ from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.renyi import classical
 from tightrope.process.convex import ContractiveIteration, ConvexLoss
-from tightrope.theorems import hidden_hull
-from tightrope.theorems.poisson_gaussian_rdp_mtz19 import renyi_guarantee
+from tightrope.theorems.last_iterate.descent import HiddenHull
+from tightrope.theorems.poisson_renyi import renyi_guarantee
 from tightrope_reproduce.plan.smoothing import smoothed
 
 
@@ -28,7 +28,7 @@ def test_starts_a_wasserstein_distance_apart(distance, steps):
         start_distance=distance,
     )
     mu = distance / (1.5 * math.sqrt(steps))
-    found = hidden_hull.guarantee(run)
+    found = HiddenHull.guarantee(run)
     assert found.renyi(3.0).upper == pytest.approx(1.5 * mu * mu, rel=1e-9)
     assert found.epsilon(1e-5).upper == pytest.approx(profile.epsilon(1e-5, mu), rel=1e-6)
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tightrope.evidence.code import code_fingerprint, library
+from tightrope.evidence.certificate import code_fingerprint, library
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import figure, save
 from tightrope_reproduce.item import (

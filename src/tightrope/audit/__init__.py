@@ -7,19 +7,27 @@ it finds code that does not do what was accounted.
 from typing import TYPE_CHECKING, Any
 
 from tightrope.audit.estimator_attack import audit_estimator, audit_estimator_runs
-from tightrope.audit.folder import FolderAudit, audit_folder, save_audit
 from tightrope.audit.result import (
     Audit,
+    FolderAudit,
     RocComparison,
+    audit_folder,
     audit_many_runs,
     audit_one_run,
     audit_repeated,
     roc_against,
+    save_audit,
 )
 
 if TYPE_CHECKING:
-    from tightrope.audit.gradient_attack import GradientCanaries, audit_training, planted
-    from tightrope.audit.input_attack import InputCanaries, audit_inputs, input_canaries
+    from tightrope.audit.training_attack import (
+        GradientCanaries,
+        InputCanaries,
+        audit_inputs,
+        audit_training,
+        input_canaries,
+        planted,
+    )
 
 __all__ = [
     "Audit",
@@ -41,14 +49,8 @@ __all__ = [
     "audit_inputs",
 ]
 
-_NEED_TORCH = {
-    "GradientCanaries": "gradient_attack",
-    "planted": "gradient_attack",
-    "audit_training": "gradient_attack",
-    "InputCanaries": "input_attack",
-    "input_canaries": "input_attack",
-    "audit_inputs": "input_attack",
-}
+_NEED_TORCH = ["GradientCanaries", "planted", "audit_training", "InputCanaries", "input_canaries"]
+_NEED_TORCH += ["audit_inputs"]
 
 
 def __getattr__(name: str) -> Any:
@@ -57,4 +59,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_NEED_TORCH[name]}"), name)
+    return getattr(import_module(f"{__name__}.training_attack"), name)

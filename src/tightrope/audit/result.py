@@ -1,35 +1,46 @@
-"""What an audit found, and how it stands against a claim."""
+"""What an audit shows, how it stands against a claim, and how it is stored in a run folder.
+
+`audit.json` stores scores and coins of made-up canaries, sums of squares of the noise where it was
+watched, and the process that was attacked. No bound is stored: `audit_folder` computes them from
+the scores, and the claim from the process.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tightrope.audit.evidence import Guessed, lines_of
+from tightrope.accounting import account
 from tightrope.audit.many_runs import Rates, measure_rates, rates_of, run_scores
 from tightrope.audit.noise_test import NoiseSeen, NoiseTest
-from tightrope.audit.one_run import check_confidence, epsilon_lower
-from tightrope.audit.one_run_tradeoff import mu_lower
-from tightrope.audit.scores import Bits, checked, count_correct, most_correct, roc_points
+from tightrope.audit.one_run import Guessed, check_confidence, epsilon_lower, lines_of, mu_lower
+from tightrope.audit.scores import (
+    Bits,
+    checked,
+    count_correct,
+    most_correct,
+    real_array,
+    roc_points,
+)
 from tightrope.errors import InvalidInput
+from tightrope.evidence.files import read_most, why_unread, write_text
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.process import NoisySGD
+from tightrope.process import NoisySGD, Process, Sequence
+from tightrope.process.codec import from_json, to_json
+from tightrope.process.composite import steps_of, with_steps
 from tightrope.validate import FloatArray, check_count, check_delta, check_real
 
-__all__ = [
-    "Audit",
-    "RocComparison",
-    "audit_one_run",
-    "audit_many_runs",
-    "audit_repeated",
-    "roc_against",
-]
+__all__ = ["Audit", "RocComparison", "audit_one_run", "audit_many_runs", "audit_repeated"]
+__all__ += ["roc_against", "FILE", "FolderAudit", "save_audit", "audit_folder"]
+
 
 # Shares of the canaries that are guessed. Each is a test of its own: the allowed miss is divided
 # among them (Bonferroni), so the best of them is valid.
@@ -72,7 +83,7 @@ class Audit:
     def contradicts(self, claim: Guarantee) -> bool:
         """Is the claim refuted? Then it or the code is wrong, or the audit one of the unlucky few.
 
-        The claim's whole trade-off curve is held against every test, and the noise found against
+        The claim's whole trade-off curve is compared with every test, and the noise found against
         the noise it needs: an honest claim is refuted with chance 1 - confidence at most. False
         says nothing: an attack may just be weak.
         """
@@ -96,12 +107,12 @@ def audit_one_run(
     delta: float,
     confidence: float = 0.95,
     attack: str = "scores",
-    guessed: Sequence[float] = GUESSED,
+    guessed: Collection[float] = GUESSED,
     noise: tuple[NoiseSeen, NoisySGD] | None = None,
 ) -> Audit:
     """Bounds from one run with many canaries.
 
-    scores: high where a canary looks present, computed from the output alone; or several kinds of
+    scores: high where a canary seems present, computed from the output alone; or several kinds of
     score by name, among which the allowed miss is divided. guessed: shares of the canaries to
     guess, fixed beforehand. noise: what was seen of the noise, and the process that claims it.
     """
@@ -227,3 +238,113 @@ def roc_against(audit: Audit, claim: Guarantee, points: int = 41) -> RocComparis
     rates = [0.0, *np.geomspace(1e-4, 1.0, points).tolist()]
     limit = tuple(claim.true_positive_rate(rate).upper for rate in rates)
     return RocComparison(tuple(rates), limit, audit.roc)
+
+
+SCHEMA = "tightrope.audit/1"
+FILE = "audit.json"
+_MOST_BYTES = 512_000_000
+
+
+@final
+@dataclass(frozen=True)
+class FolderAudit:
+    """An audit and the certified guarantee of the process it attacked."""
+
+    audit: Audit
+    claim: Guarantee
+    process: dict[str, Any]
+
+    @property
+    def claimed_epsilon(self) -> float:
+        return self.claim.epsilon(self.audit.delta).upper
+
+    @property
+    def contradicted(self) -> bool:
+        """Is the claim refuted, or the noise that the process names?"""
+        noise = self.audit.noise
+        return (noise is not None and noise.refuted) or self.audit.contradicts(self.claim)
+
+    def roc(self) -> RocComparison:
+        return roc_against(self.audit, self.claim)
+
+
+def save_audit(
+    folder: str | Path,
+    scores: Mapping[str, Any],
+    included: ArrayLike,
+    process: Process,
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    noise: NoiseSeen | None = None,
+) -> Path:
+    """Store what a one-run attack saw on `process`."""
+    if noise is not None:
+        _watched(process, noise)
+    content = {
+        "schema": SCHEMA,
+        "process": to_json(process),
+        "delta": delta,
+        "confidence": confidence,
+        "included": np.asarray(included, dtype=bool).tolist(),
+        "scores": {name: real_array(s, "scores").tolist() for name, s in scores.items()},
+        "noise": None if noise is None else asdict(noise),
+    }
+    return write_text(Path(folder) / FILE, json.dumps(content, allow_nan=False) + "\n")
+
+
+_FIRST = (
+    "Train with canaries first: `with tightrope.audit.planted(run) as canaries: ...` and "
+    "`canaries.save(folder, run.process, delta=...)`; then give that folder."
+)
+
+
+def audit_folder(folder: str | Path) -> FolderAudit:
+    """The audit stored in a run folder, computed from its scores."""
+    path = Path(folder) / FILE if Path(folder).is_dir() else Path(folder)
+    try:
+        data = json.loads(read_most(path, _MOST_BYTES).decode("utf-8"))
+    except (InvalidInput, OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} cannot be read: {why_unread(error)}. {_FIRST}") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise InvalidInput(f"{path} is not a {SCHEMA} file. {_FIRST}")
+    try:
+        included, scores = _coins(data["included"]), _scores(data["scores"])
+        delta, confidence = data["delta"], data["confidence"]
+        process, noise = from_json(data["process"]), data.get("noise")
+        seen = None if noise is None else _noise(noise)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{path} is damaged: {error}.") from None
+    watched = None if seen is None else (seen, _watched(process, seen))
+    audit = audit_one_run(scores, included, delta=delta, confidence=confidence, noise=watched)
+    return FolderAudit(audit, account(process).guarantee(delta), to_json(process))
+
+
+def _coins(stored: Mapping[str, Any]) -> Bits:
+    if not isinstance(stored, list) or not all(isinstance(coin, bool) for coin in stored):
+        raise ValueError("the coins in `included` are a list of true and false")
+    return np.array(stored, dtype=bool)
+
+
+def _scores(stored: Mapping[str, Any]) -> dict[str, FloatArray]:
+    if not isinstance(stored, dict):
+        raise TypeError("`scores` holds a list of numbers for each kind of score")
+    return {name: np.asarray(values, dtype=np.float64) for name, values in stored.items()}
+
+
+def _noise(stored: dict[str, Any]) -> NoiseSeen:
+    squares = tuple(tuple(float(s) for s in step) for step in stored["squares"])
+    return NoiseSeen(squares, tuple(int(count) for count in stored["coordinates"]))
+
+
+def _watched(process: Process, noise: NoiseSeen) -> NoisySGD:
+    """The steps whose noise was watched: the first ones of what the process ends in."""
+    steps = len(noise.squares)
+    last = with_steps(process, steps) if (steps_of(process) or 0) >= steps else process
+    last = last.parts[-1] if isinstance(last, Sequence) else last
+    if not isinstance(last, NoisySGD) or last.steps != steps:
+        raise InvalidInput(
+            f"The noise of {steps} steps was watched, but the process is {process}. Save the audit "
+            "with the process of the very run that it watched (run.process)."
+        )
+    return last

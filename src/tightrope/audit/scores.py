@@ -10,14 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "checked",
-    "real_array",
-    "count_correct",
-    "most_correct",
-    "log_likelihood_ratio",
-    "roc_points",
-]
+__all__ = ["checked", "real_array", "count_correct", "most_correct", "log_likelihood_ratio"]
+__all__ += ["roc_points"]
 
 Bits = NDArray[np.bool_]
 

@@ -1,4 +1,4 @@
-"""The command's table of contents."""
+"""The command's table of contents, with the commands that other packages add."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import warnings
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -21,15 +22,33 @@ from tightrope.cli import (
     evidence_command,
     explore_command,
     ledger_command,
-    plugins,
-    runs_command,
-    sign_command,
     table_command,
 )
-from tightrope.cli.flags import Commands
+from tightrope.cli.options import Commands
 from tightrope.errors import InvalidInput, MissingTool, TightropeError
 
-__all__ = ["app", "run"]
+__all__ = ["add_commands", "app", "run"]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Every command found, by its name; `reproduce` says where to get it when it is not there."""
+    found = {each.name: each for each in entry_points(group="tightrope.commands")}
+    for name, each in found.items():
+        app.command(name)(each.load())
+    if "reproduce" not in found:
+        app.command("reproduce", context_settings=_ANY_WORDS)(_reproduce)
+
+
+_ANY_WORDS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def _reproduce() -> None:
+    """Reproduce the five papers' figures and tables (a package of its own: not installed)."""
+    raise InvalidInput(
+        "The reproduction of the papers is not installed: it is a package of its own. In a clone "
+        "of the repository run `make install`, or `pip install ./papers`."
+    )
+
 
 _EXAMPLES = """
 Three to begin with:
@@ -45,8 +64,8 @@ Three to begin with:
 _EXTRAS = {
     "torch": "train", "safetensors": "train", "sklearn": "sklearn", "matplotlib": "plot",
     "flint": "rigorous", "cryptography": "sign", "sqlalchemy": "ledger", "alembic": "ledger",
-    "jinja2": "ledger", "starlette": "explore", "uvicorn": "explore", "yaml": "tables",
-    "pandas": "frames", "pyarrow": "frames", "dask": "dask", "distributed": "dask",
+    "jinja2": "ledger", "yaml": "tables", "pandas": "frames", "pyarrow": "frames", "dask": "dask",
+    "distributed": "dask", "starlette": "explore", "uvicorn": "explore",
 }  # fmt: skip
 
 app = typer.Typer(
@@ -79,22 +98,22 @@ def _options(
 
 app.command("account")(account_command.account)
 app.command("compare")(account_command.compare)
-app.command("sweep")(runs_command.sweep)
-app.command("compose")(runs_command.compose)
+app.command("sweep")(account_command.sweep)
+app.command("compose")(account_command.compose)
 app.command("calibrate")(calibrate_command.calibrate)
 app.add_typer(convert_command.app, name="convert", cls=Commands)
 app.command("certify")(evidence_command.certify)
 app.command("verify")(evidence_command.verify)
 app.command("report")(evidence_command.report)
 app.command("export")(evidence_command.export)
-app.command("keygen")(sign_command.keygen)
-app.command("sign")(sign_command.sign)
+app.command("keygen")(evidence_command.keygen)
+app.command("sign")(evidence_command.sign)
 app.command("audit")(audit_command.audit)
 app.add_typer(doctor_command.app, name="doctor", cls=Commands)
 app.add_typer(table_command.app, name="table", cls=Commands)
 app.add_typer(convex_command.app, name="convex", cls=Commands)
 app.add_typer(ledger_command.app, name="ledger", cls=Commands)
-plugins.add_commands(app)
+add_commands(app)
 app.command("explore")(explore_command.explore)
 app.command("demo")(demo_command.demo)
 
@@ -112,8 +131,8 @@ def run() -> None:
         extra = _EXTRAS.get((missing.name or "").partition(".")[0])
         if extra is None:
             raise
-        told = f"This command needs {missing.name}: pip install 'tightrope[{extra}]'."
-        _refuse(MissingTool(told), as_json)
+        words = f"This command needs {missing.name}: pip install 'tightrope[{extra}]'."
+        _refuse(MissingTool(words), as_json)
     except BrokenPipeError:  # the reader has seen enough: `tightrope ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -133,8 +152,8 @@ def _refuse(error: Exception, as_json: bool) -> None:
 
     if as_json:
         print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-    from tightrope.evidence.strict_json import printable
+    from tightrope.evidence.files import printable
 
-    told = Text.assemble(("tightrope: ", "bold red"), printable(error))
-    Console(stderr=True).print(told, highlight=False)
+    words = Text.assemble(("tightrope: ", "bold red"), printable(error))
+    Console(stderr=True).print(words, highlight=False)
     sys.exit(2)

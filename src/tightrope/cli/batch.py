@@ -10,8 +10,7 @@ from typing import Any
 
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.files import open_ordinary
-from tightrope.evidence.strict_json import once, why_unread
+from tightrope.evidence.files import once, open_ordinary, why_unread
 from tightrope.interop import Setting
 
 __all__ = ["answer_file", "answers"]
@@ -61,11 +60,11 @@ def _answer(line: str) -> dict[str, Any]:
     except TightropeError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except Exception as error:  # one fault must not cost the answers to the other lines
-        said = (
+        claim = (
             f"{type(error).__name__}: {error}. This is a fault of Tightrope, not of the setting: "
             "please report it with this line."
         )
-        return {"error": "InternalError", "message": said}
+        return {"error": "InternalError", "message": claim}
 
 
 def _read(line: str) -> Setting:
@@ -97,8 +96,7 @@ def _read(line: str) -> Setting:
 
 def _account(setting: Setting) -> dict[str, Any]:
     from tightrope.accounting import account
-    from tightrope.report.account_view import account_view
-    from tightrope.report.second_opinion import remarks_on
+    from tightrope.report.account_view import account_view, remarks_on
 
     level, group = setting.level(), setting.group_size()
     view = account_view(account(setting.run()), level.delta, group)

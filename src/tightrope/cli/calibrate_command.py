@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,19 +43,39 @@ def calibrate(
     fpr: Annotated[
         str, typer.Option(help="False alarm rate of that attack.", metavar="X")
     ] = "0.01",
+    correlated: Annotated[
+        bool,
+        typer.Option(
+            "--correlated", help="Compare noise that is correlated over the steps, and choose."
+        ),
+    ] = False,
+    momentum: Annotated[
+        str, typer.Option(help="Of the optimizer, where noise is correlated.", metavar="X")
+    ] = "0",
+    plot: opt.Plot = None,
+    force: opt.Force = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """The smallest noise, the most steps or the largest rate for a budget, on the safe side.
 
     Example: `tightrope calibrate --epsilon 3 --delta 1e-5 --rate 256/60000 --steps 14062`
+
+    With --correlated: the ways to correlate the noise, each with the least noise for the budget.
     """
     from tightrope import calibrate as search
     from tightrope.numerics.rounding import rounded_up
-    from tightrope.report.calibrate_view import calibrate_view
-    from tightrope.report.second_opinion import remarks_on
+    from tightrope.report.account_view import remarks_on
+    from tightrope.report.views import calibrate_view
 
     level = setting.level()
     target = _target(epsilon, level.delta, advantage, tpr, fpr)
+    if correlated:
+        _choose(setting, target, momentum, plot, force, as_json)
+        return
+    if plot is not None or momentum != "0":
+        raise InvalidInput(
+            "--plot and --momentum belong to --correlated; add it, or leave them out."
+        )
     wanted = find or _missing(setting)
     if wanted not in _FINDS:
         raise InvalidInput(opt.unknown("--find", wanted, _FINDS))
@@ -81,6 +102,41 @@ def calibrate(
     from tightrope.cli.tables import show_calibration
 
     show_calibration(view)
+
+
+def _choose(
+    setting: Setting, target: Target, momentum: str, plot: str | None, force: bool, as_json: bool
+) -> None:
+    """Candidates of correlated noise for a budget."""
+    from tightrope.choosing import choose
+    from tightrope.correlated import Workload
+    from tightrope.report.correlated_view import correlated_plot, correlated_view
+
+    if plot is not None:
+        opt.may_write(Path(plot), force)
+    level, records = setting.level(), setting.records
+    length = setting.steps or setting.epochs
+    unfit = setting.noise or setting.sampling or setting.last_iterate
+    if records is None or not setting.has_rate or not length or unfit:
+        raise InvalidInput(
+            "--correlated chooses the noise and the way of drawing batches. Give --dataset-size, "
+            "--batch-size (or --rate) and --steps (or --epochs), and none of --noise, --sampling "
+            "and --last-iterate."
+        )
+    run = _filled(setting).run()
+    batch = max(1, round(run.sampling.rate * records))
+    workload = Workload(opt.parse_number(momentum, "momentum"))
+    choice = choose(records, batch, run.steps, target, workload, run.adjacency)
+    view = correlated_view(choice, target, level.delta)
+    view["remarks"] = list(level.remarks)
+    if plot is not None:
+        correlated_plot(choice, plot)
+    if as_json:
+        print(json.dumps(view))
+        return
+    from tightrope.cli.tables import show_correlated
+
+    show_correlated(view)
 
 
 def _batch(answer: dict[str, Any], records: int | None) -> list[str]:
@@ -127,7 +183,7 @@ def _missing(setting: Setting) -> str:
     given = {"noise": setting.noise, "steps": length, "rate": setting.has_rate}
     if setting.last_iterate and not setting.noise:
         return "noise"
-    absent = [name for name, said in given.items() if not said]
+    absent = [name for name, claim in given.items() if not claim]
     if len(absent) != 1:
         raise InvalidInput(
             "Leave out what should be found: --noise, --steps (or --epochs), or --rate; or name it "

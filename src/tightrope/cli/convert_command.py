@@ -45,7 +45,7 @@ def renyi(
 
     Example: `tightrope convert renyi --order 8 --gamma 0.5 --delta 1e-5`
     """
-    from tightrope.report.convert_view import renyi_view
+    from tightrope.report.views import renyi_view
     from tightrope.validate import check_epsilon, check_non_negative, check_order
 
     view = renyi_view(
@@ -67,7 +67,7 @@ def to_renyi(
     as_json: opt.AsJson = False,
 ) -> None:
     """The largest Renyi level of one order that still forces (epsilon, delta)-DP."""
-    from tightrope.report.convert_view import to_renyi_view
+    from tightrope.report.views import to_renyi_view
     from tightrope.validate import check_epsilon, check_order
 
     view = to_renyi_view(
@@ -116,7 +116,7 @@ def _numbers(text: str, name: str) -> list[float]:
 
 
 def _show_views(guarantee: Guarantee, deltas: str, type_i: str, orders: str, as_json: bool) -> None:
-    from tightrope.report.convert_view import guarantee_view
+    from tightrope.report.views import guarantee_view
     from tightrope.validate import check_delta, check_order, check_probability
 
     view = guarantee_view(

@@ -73,7 +73,7 @@ def plan(
         algorithm=algorithm,
         adjacency=adjacency,
     )
-    from tightrope.report.convex_view import plan_view
+    from tightrope.report.views import plan_view
 
     view = plan_view(chosen)
     if as_json:
@@ -169,7 +169,7 @@ def fit(
     table = csv_file.read_csv(data, target)
     certificate = _certify(fitted, table, out)
     if as_json:
-        from tightrope.report.convex_view import fit_view
+        from tightrope.report.views import fit_view
 
         print(json.dumps(fit_view(fitted, out, certificate)))
         return
@@ -211,6 +211,6 @@ def draw(
     ),
 ) -> None:
     """Per-person privacy along one pass, the shifts' hull, and privacy that stops growing."""
-    from tightrope.report.hidden_plots import hidden_state_plot
+    from tightrope.report.plots import hidden_state_plot
 
     Console().print(f"Picture: [bold]{hidden_state_plot(out)}[/]")

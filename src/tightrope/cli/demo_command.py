@@ -22,7 +22,7 @@ def demo(
     """Account, calibrate, train a small private model, and leave evidence; about a minute."""
     from rich.console import Console
 
-    from tightrope.cli.demo_story import tell_story
+    from tightrope.cli.demo import tell_story
 
     found = tell_story(out, Console(stderr=as_json))
     if as_json:

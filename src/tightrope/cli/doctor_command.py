@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tightrope.cli import options as opt
-from tightrope.cli.flags import Commands
+from tightrope.cli.options import Commands
 from tightrope.errors import InvalidInput, TightropeError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`tightrope certify`, `verify` and `report`: claims in a file, checked and explained."""
+"""`tightrope certify`, `verify`, `report`, `export`, `sign`, `keygen`: claims in a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tightrope.evidence.check import Check, Verdict
     from tightrope.interop import Setting
 
-__all__ = ["certify", "verify", "report", "export"]
+__all__ = ["certify", "verify", "report", "export", "keygen", "sign"]
 
 
 Keys = Annotated[
@@ -78,11 +78,10 @@ def certify(
     Example: `tightrope certify --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
     """
     from tightrope.cli.tables import remark, screen
+    from tightrope.evidence.certificate import Title, write
     from tightrope.evidence.certificate import certify as make_certificate
-    from tightrope.evidence.certificate import write
     from tightrope.evidence.signature import signed
-    from tightrope.evidence.title import Title
-    from tightrope.report.second_opinion import level_for
+    from tightrope.report.account_view import level_for
 
     reading = opt.reading_of(setting, source, "certify")
     opt.may_write(out, force)
@@ -92,8 +91,8 @@ def certify(
     write(made if sign is None else signed(made, sign), out)
     remarks = [*reading.notes, *level.remarks]
     if as_json:
-        told = {"certificate": str(out), "statement": made["statement"], "remarks": remarks}
-        print(json.dumps({"schema": "tightrope.certify/1", **told}))
+        text = {"certificate": str(out), "statement": made["statement"], "remarks": remarks}
+        print(json.dumps({"schema": "tightrope.certify/1", **text}))
         return
     screen().print(made["statement"])
     remark(remarks)
@@ -142,7 +141,7 @@ def verify(
     asked = _asked(certificate, signature, key, trust, ledger)
     asked["programs"] = [*map(str, program or ())]
     if str(certificate) == "-":
-        from tightrope.evidence.strict_json import read_stream
+        from tightrope.evidence.files import read_stream
 
         asked |= {"path": "standard input", "content": read_stream(sys.stdin.buffer)}
     checks = _checks(seconds, rigorous=rigorous, **asked)
@@ -153,8 +152,7 @@ def verify(
         answer = {"holds": found.holds, "verdict": found, "checks": list(map(asdict, checks))}
         print(json.dumps(answer))
     else:
-        from tightrope.cli.tables import screen
-        from tightrope.cli.verdict import verdict_of
+        from tightrope.cli.tables import screen, verdict_of
 
         screen().print(verdict_of(checks))
     _leave(found)
@@ -286,9 +284,54 @@ def export(
     (row,) = rows_of("export", patience, kind=form.value, **asked)
     write_text(out, row["text"])
     if as_json:
-        told = {"export": str(out), "missing": row["missing"]}
-        print(json.dumps({"schema": "tightrope.export/1", **told}))
+        words = {"export": str(out), "missing": row["missing"]}
+        print(json.dumps({"schema": "tightrope.export/1", **words}))
         return
     print(f"Export: {out}")
     if row["missing"]:
         remark([f"The registry also requires, from you: {', '.join(row['missing'])}."])
+
+
+def keygen(
+    key: Annotated[Path, typer.Argument(help="The file for the secret key; .pub goes beside it.")],
+) -> None:
+    """Make an Ed25519 key: a secret file that only you can read, and a public one to hand out."""
+    from tightrope.evidence.signature import new_key_pair
+
+    secret, public = new_key_pair(key)
+    print(f"Secret key: {secret} (keep it). Public key: {public} (hand it out).")
+
+
+def sign(
+    where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
+    key: SecretKey,
+    title: TitleFile = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write (default: the same file).", metavar="FILE")
+    ] = None,
+    apart: Annotated[
+        bool, typer.Option("--detached", help="Write FILE.sig and leave the certificate alone.")
+    ] = False,
+    force: opt.Force = False,
+) -> None:
+    """Sign a certificate with a secret key, inside of it or beside it.
+
+    A signature says who answers for the words of the file; `tightrope verify` says what holds.
+    """
+    from tightrope.evidence.certificate import Title, read, titled, write
+    from tightrope.evidence.files import file_of, write_text
+    from tightrope.evidence.signature import detached, signature_by, signed
+
+    path = file_of(where)
+    content = read(path) if title is None else titled(read(path), Title.read(title))
+    if apart and title is None:
+        target = out or Path(f"{path}.sig")
+        opt.may_write(target, force)
+        write_text(target, json.dumps(detached(signature_by(content, key)), indent=2) + "\n")
+    elif apart:
+        raise InvalidInput("A title changes the certificate; sign it without --detached.")
+    else:
+        if out is not None and out != path:
+            opt.may_write(out, force)
+        target = write(signed(content, key), out or path)
+    print(f"Signed: {target}")

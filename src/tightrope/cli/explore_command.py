@@ -26,7 +26,7 @@ def explore(
     """A page on this machine: noise, batch and length as sliders, epsilon while you drag."""
     import uvicorn
 
-    from tightrope.explore.serve import explore_app
+    from tightrope.explore.page import explore_app
 
     app = explore_app(host, token)
     print(f"http://{host}:{port}/  (Ctrl-C ends it)", flush=True)

@@ -62,7 +62,7 @@ def init(ledger: Where = DEFAULT) -> None:
     from tightrope.ledger import create_ledger
 
     made = create_ledger(ledger)
-    from tightrope.ledger.roles import ROLES, grant_roles
+    from tightrope.ledger.store import ROLES, grant_roles
 
     grant_roles(made.store)
     print(f"Ledger: {made.store}")
@@ -149,7 +149,7 @@ def add(
 
 
 def _look_alike(name: str, other: str) -> str:
-    from tightrope.evidence.strict_json import printable
+    from tightrope.evidence.files import printable
 
     return (
         f"{name!r} looks like {printable(other)!r}, which is in this ledger with a budget of its "
@@ -168,7 +168,7 @@ def reserve(
     source: opt.Source = None,
     note: Annotated[str, typer.Option(help="What it is for.", metavar="TEXT")] = "",
 ) -> None:
-    """Put aside what a run may spend, for instance one of another program; prints an id.
+    """Reserve what a run may spend, for instance one of another program; prints an id.
 
     Example: `tightrope ledger reserve patients --rate 0.01 --noise 1.1 --steps 1000`
     """
@@ -195,8 +195,7 @@ def settle(
     ] = None,
 ) -> None:
     """End a reservation. What was neither announced nor released can be spent again."""
-    from tightrope.evidence.files import file_of, read_most
-    from tightrope.evidence.strict_json import MOST_BYTES, printable
+    from tightrope.evidence.files import MOST_BYTES, file_of, printable, read_most
 
     mark = None
     if certificate is not None:
@@ -216,7 +215,7 @@ def status(
     as_json: opt.AsJson = False,
 ) -> None:
     """How much of each budget is left. Exit code 1 where a log is damaged."""
-    from tightrope.evidence.strict_json import printable
+    from tightrope.evidence.files import printable
     from tightrope.ledger.views import standing_view, standings
 
     opened = _opened(ledger, heads)
@@ -287,8 +286,7 @@ def export(
 
     Exit code 1 where a log is damaged: it is named, and left out.
     """
-    from tightrope.evidence.files import write_text
-    from tightrope.evidence.strict_json import printable
+    from tightrope.evidence.files import printable, write_text
     from tightrope.ledger.views import export_view
 
     opened = _opened(ledger, heads)
@@ -326,7 +324,7 @@ def check(
         Path | None, typer.Option(help="A folder of public keys.", metavar="FOLDER")
     ] = None,
 ) -> None:
-    """Check a log: its hash chain, the price of every entry, and a head that somebody kept."""
+    """Check a log: its hash chain, the price of every entry, and a head that you kept."""
     if head is not None and not re.fullmatch(r"[0-9]+:[0-9a-f]{64}", head):
         raise InvalidInput(
             f"A head is NUMBER:HASH, as `tightrope ledger status` prints it; got {head[:80]!r}."
@@ -336,8 +334,7 @@ def check(
     book.check_prices()
     last = book.head
     if key or trust is not None:
-        from tightrope.evidence.log_signature import check_signatures
-        from tightrope.evidence.signature import Trust
+        from tightrope.evidence.signature import Trust, check_signatures
 
         check_signatures(opened.store.entries(name), Trust.of(key or (), trust))
     if head is not None and head not in {str(e.head) for e in opened.store.entries(name)}:
@@ -372,7 +369,7 @@ def serve(
     try:
         import uvicorn
 
-        from tightrope.ledger.serve import page_app
+        from tightrope.ledger.views import page_app
     except ModuleNotFoundError as error:
         raise InvalidInput(
             f"The page needs {error.name}: pip install 'tightrope[ledger]'."
@@ -387,6 +384,6 @@ def _opened(url: str, heads: Path | None, key: Path | None = None) -> BudgetLedg
 
     if key is None:
         return open_ledger(url, heads=heads)
-    from tightrope.evidence.log_signature import head_signer
+    from tightrope.evidence.signature import head_signer
 
     return open_ledger(url, heads=heads, sign=head_signer(key))

@@ -13,26 +13,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tightrope.interop import Reading, Setting
 
-__all__ = [
-    "AsJson",
-    "Force",
-    "may_write",
-    "Plot",
-    "Port",
-    "Source",
-    "with_setting",
-    "needs",
-    "reading_of",
-    "parse_delta",
-    "parse_number",
-    "unknown",
-]
+__all__ = ["Commands", "AsJson", "Force", "may_write", "Plot", "Port", "Source", "with_setting"]
+__all__ += ["needs", "reading_of", "parse_delta", "parse_number", "unknown"]
+
+
+class Commands(TyperGroup):
+    """A list of commands whose flags have no type."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            _without_types(found.get_params(ctx))
+        return found
+
+
+def _without_types(parameters: Any) -> Any:
+    for one in parameters:
+        if getattr(one, "is_flag", False) and one.metavar is None:
+            one.metavar = ""
+    return parameters
+
 
 _RUN = "--rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5"
 _SCHEMES = "poisson (default), fixed-size, shuffled, cyclic, balls-in-bins or full"
@@ -97,11 +107,11 @@ def with_setting(
         def wrapped(**words: Any) -> None:
             from tightrope.interop.setting import Setting
 
-            said = {name: words.pop(name) for name in options}
-            command(Setting(**said), **words)
+            claim = {name: words.pop(name) for name in options}
+            command(Setting(**claim), **words)
 
-        told = inspect.signature(command, eval_str=True, locals={"Setting": Any})
-        own = list(told.parameters.values())[1:]
+        text = inspect.signature(command, eval_str=True, locals={"Setting": Any})
+        own = list(text.parameters.values())[1:]
         shared = [_parameter(name, option) for name, option in options.items()]
         positional = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         wrapped.__signature__ = inspect.Signature([*shared, *positional])  # type: ignore[attr-defined]
@@ -126,7 +136,7 @@ def reading_of(setting: Setting, source: str | None, command: str) -> Reading:
 
 
 def needs(setting: Setting, command: str, varied: str = "") -> None:
-    """What a run needs was said; `varied` is what the command chooses itself."""
+    """Refuse a run without what it needs; `varied` is what the command chooses itself."""
     given = {
         "rate": ("--rate (or --batch-size and --dataset-size)", setting.has_rate),
         "noise": ("--noise", setting.noise),
@@ -135,7 +145,7 @@ def needs(setting: Setting, command: str, varied: str = "") -> None:
             setting.steps or setting.epochs or setting.last_iterate,  # it says what it needs
         ),
     }
-    missing = [words for name, (words, said) in given.items() if not said and name != varied]
+    missing = [words for name, (words, claim) in given.items() if not claim and name != varied]
     if missing:
         raise InvalidInput(
             f"{command} needs {' and '.join(missing)}. For instance: tightrope {command} {_RUN}"
@@ -153,7 +163,7 @@ def may_write(path: Path, force: bool) -> None:
 
 
 def parse_number(given: object, name: str) -> float:
-    from tightrope.interop.numbers import parse_number as parse
+    from tightrope.interop.setting import parse_number as parse
 
     return parse(given, name)
 

@@ -1,20 +1,24 @@
-"""Tables for people."""
+"""Tables for people: an account, a calibration, a plan, the lines of a verification."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tightrope.numerics.rounding import rounded_down, rounded_up
 
-__all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration", "compare_table"]
-__all__ += ["show_plan"]
+if TYPE_CHECKING:
+    from tightrope.evidence.check import Check, State
+
+__all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration"]
+__all__ += ["compare_table", "show_plan", "show_correlated", "verdict_of"]
+
 
 _NUMBERS = ("epsilon", "advantage")
 _MOST_STEPS = 10**12  # where the search for steps ends
@@ -43,8 +47,8 @@ def show_account(view: dict[str, Any], console: Console | None = None) -> None:
         console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
     foreign = sum(row["foreign"] for row in view["analyses"])
     if foreign:
-        said = f"({foreign} analyses of other kinds of processes: see --json.)"
-        console.print(Text(said, style="dim"))
+        claim = f"({foreign} analyses of other kinds of processes: see --json.)"
+        console.print(Text(claim, style="dim"))
 
 
 def remark(lines: Iterable[str], console: Console | None = None) -> None:
@@ -83,8 +87,8 @@ def headline(view: dict[str, Any]) -> Panel:
     text.highlight_regex(r"(?<=epsilon <= )[\d.e+-]+", "bold green")
     text.append(f"\n{answer['second_method']['words']}", style="dim")
     if "group" in answer:
-        told = epsilon_text(answer["group"]["epsilon"])
-        text.append(f"\nfor {answer['group']['size']} records together: epsilon <= {told}")
+        words = epsilon_text(answer["group"]["epsilon"])
+        text.append(f"\nfor {answer['group']['size']} records together: epsilon <= {words}")
     if "said" in view:
         style = "green" if view["said"]["verdict"] == "safe" else "bold red"
         text.append(f"\n{view['said']['words']}", style=style)
@@ -133,7 +137,7 @@ def compare_table(views: list[dict[str, Any]], delta: float) -> Table:
 
 
 def show_calibration(view: dict[str, Any], console: Console | None = None) -> None:
-    """What was found, and what the other analyses would have said."""
+    """What was found, and what the other analyses would give."""
     console = console or screen()
     answer = view["answer"]
     value = answer[answer["quantity"]]
@@ -149,7 +153,8 @@ def show_calibration(view: dict[str, Any], console: Console | None = None) -> No
         text.append("\nMore steps were not tried: these hardly touch the budget.")
     console.print(Panel(text, title="calibrated", title_align="left"))
     remark(view.get("remarks", ()), console)
-    console.print(_alternatives(view))
+    if others := [row for row in view["alternatives"] if "reason" not in row]:
+        console.print(_alternatives(view["answer"]["quantity"], others))
     for names, reason in _grouped(row for row in view["alternatives"] if "reason" in row):
         console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
 
@@ -159,17 +164,39 @@ def _safe(quantity: str, value: float, digits: int) -> str:
     return (rounded_down if quantity == "rate" else rounded_up)(value, digits)
 
 
-def _alternatives(view: dict[str, Any]) -> Table:
+def _alternatives(quantity: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title="what other analyses would have said", header_style="bold")
-    quantity = view["answer"]["quantity"]
     for column in ("analysis", quantity.replace("_", " "), "compared", "true epsilon there"):
         table.add_column(column)
-    for row in view["alternatives"]:
-        if "reason" not in row:
-            truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
-            cells = (f"{row[quantity]:.6g}", row["compared"], truth)
-            table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
+    for row in rows:
+        truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
+        cells = (f"{row[quantity]:.6g}", row["compared"], truth)
+        table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
     return table
+
+
+def show_correlated(view: dict[str, Any]) -> None:
+    """The candidates, the least error first."""
+    console = screen()
+    best, white = view["candidates"][0], view["white"]
+    share = 100.0 * (1.0 - best["error"] / white["error"])
+    console.print(
+        f"{best['name']}: noise multiplier {rounded_up(best['noise_multiplier'], 8)} leaves "
+        f"{share:.1f}% less noise in the model than independent noise."
+        if share > 0.05
+        else "Independent noise with Poisson batches is best: correlating it does not pay here."
+    )
+    remark(view["remarks"], console)
+    title = f"epsilon <= {epsilon_text(view['epsilon'])} at delta = {view['delta']:g}, each"
+    table = Table(title=title, header_style="bold")
+    for column in ("strategy, batches", "noise multiplier", "error", "arrays kept"):
+        table.add_column(column, justify="left" if column.startswith("s") else "right")
+    for row in view["candidates"]:
+        style = "bold green" if row is best else ""
+        numbers = (rounded_up(row["noise_multiplier"], 6), f"{row['error']:.4g}")
+        table.add_row(row["name"], *numbers, str(row["buffers"]), style=style)
+    console.print(table)
+    remark([view["unit"]], console)
 
 
 def show_plan(view: dict[str, Any]) -> None:
@@ -185,3 +212,51 @@ def show_plan(view: dict[str, Any]) -> None:
     for row in view["compared"]:
         table.add_row(row["algorithm"], f"{float(row['excess_loss']):.3g}", row["words"])
     console.print(table)
+
+
+_NAMES = 18  # columns
+
+
+def verdict_of(checks: list[Check]) -> Group:
+    """The lines of a verification, grouped by who answers for them; the statement at the end."""
+    from tightrope.evidence.check import DECISIVE, NO_PROMISE, State
+
+    groups: dict[tuple[State, str], list[Check]] = {}
+    for check in checks:
+        if check.name not in (DECISIVE, NO_PROMISE) or not check.holds:
+            groups.setdefault((check.state, check.by), []).append(check)
+    ordered = sorted(groups, key=lambda key: [*State].index(key[0]))
+    parts = [_group(state, by, groups[state, by]) for state, by in ordered]
+    return Group(*(part for table in parts for part in (table, "")), _conclusion(checks))
+
+
+def _group(state: State, by: str, checks: list[Check]) -> Table:
+    name = Column(min_width=_NAMES, max_width=_NAMES)
+    claim = Column(overflow="fold")  # nothing of it is left out
+    heading = Text(f"{state.capitalize()}{f' ({by})' if by else ''}", "bold not italic")
+    table = Table(Column(width=5), name, claim, title=heading, title_justify="left")
+    table.show_header, table.box, table.padding = False, None, (0, 1, 0, 0)
+    for check in checks:
+        style = {None: "", True: "green", False: "bold red"}[check.holds]
+        verdict = "" if check.holds is None else check.verdict
+        table.add_row(Text(verdict, style), Text(check.name, style or "dim"), Text(check.said))
+    return table
+
+
+def _conclusion(checks: list[Check]) -> Text:
+    """One sentence: what holds, what fails, what is not promised, or that nothing was decided."""
+    from tightrope.evidence.check import DECISIVE, NO_PROMISE, Verdict, verdict
+
+    found = verdict(checks)
+    if found is Verdict.HOLDS:
+        return Text(f"HOLDS: {_last(checks, DECISIVE)}", "bold green")
+    if found is Verdict.PROMISES_NOTHING:
+        return Text(f"PROMISES NOTHING: {_last(checks, NO_PROMISE)}", "bold red")
+    if found is Verdict.FAILS:
+        wrong = ", ".join(check.name for check in checks if check.holds is False)
+        return Text(f"FAILS: {wrong}.", "bold red")
+    return Text("NOT DECIDED: no line fails, and not all were computed.", "bold yellow")
+
+
+def _last(checks: list[Check], name: str) -> str:
+    return next(check.said for check in checks if check.name == name)

@@ -161,7 +161,7 @@ def _report(
         "text": text,
         "holds": found.holds,
         "verdict": found,
-        "statement": page.said if found.holds else None,
+        "statement": page.statement if found.holds else None,
     }
 
 
@@ -173,18 +173,18 @@ def _export(
     trust: str | None,
     ledger: str | None = None,
 ) -> Iterator[dict[str, Any]]:
-    from tightrope.report import registry, sheets
+    from tightrope.report import exports
     from tightrope.report.page import page_of
 
     signed, known = _signed(path, signatures), _trust(keys, trust)
     page = page_of(path, signatures=signed, trust=known, ledger=ledger)
     if kind in ("nist", "model-card"):
-        made = sheets.evaluation_sheet(page) if kind == "nist" else sheets.model_card(page)
+        made = exports.evaluation_sheet(page) if kind == "nist" else exports.model_card(page)
         yield {"text": made, "missing": []}
         return
-    record = registry.record_of(page)
-    made = registry.as_yaml(record) if kind == "registry" else json.dumps(record, indent=2) + "\n"
-    yield {"text": made, "missing": registry.missing(record)}
+    record = exports.record_of(page)
+    made = exports.as_yaml(record) if kind == "registry" else json.dumps(record, indent=2) + "\n"
+    yield {"text": made, "missing": exports.missing(record)}
 
 
 _TASKS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {

@@ -48,7 +48,7 @@ class Budget:
         return guarantee.delta(self.epsilon).upper <= self.delta
 
 
-def calibrated(algorithm: Any, problem: Problem, budget: Budget) -> tuple[Any, Guarantee]:
+def calibrated(algorithm: Any, problem: Any, budget: Budget) -> tuple[Any, Guarantee]:
     """The algorithm with the least noise that meets the budget, and its guarantee."""
     unit = account(algorithm.with_noise(1.0).process(problem)).guarantee(budget.delta)
     if isinstance(unit, GaussianGuarantee):

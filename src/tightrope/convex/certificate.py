@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tightrope.convex.arithmetic import MODE
+from tightrope.convex.budget import Budget
 from tightrope.convex.learn import Learned
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import certify
 from tightrope.evidence.commitment import commit, fingerprint_of_arrays, opens
 from tightrope.evidence.run_facts import RunFacts
 
-__all__ = ["certificate_of_fit", "is_data_of_fit"]
+__all__ = ["certificate_of_fit", "certificate_of_run", "is_data_of_fit", "not_private_because"]
 
 _SEEDED = "the noise is seeded, so anybody who knows the seed can subtract it"
 
@@ -19,7 +21,19 @@ _SEEDED = "the noise is seeded, so anybody who knows the seed can subtract it"
 def certificate_of_fit(
     learned: Learned, data: tuple[Any, ...] | None = None, key: str | None = None
 ) -> dict[str, Any]:
-    """The chained certificate of one fit.
+    """The chained certificate of one fit; data, key as in `certificate_of_run`."""
+    plan = learned.plan
+    return certificate_of_run(plan.process, plan.budget, _facts(learned), data, key)
+
+
+def certificate_of_run(
+    process: Any,
+    budget: Budget,
+    facts: RunFacts,
+    data: tuple[Any, ...] | None = None,
+    key: str | None = None,
+) -> dict[str, Any]:
+    """The chained certificate of a process that ran once within a budget.
 
     data, key: arrays to commit to, and the secret key under which (evidence.commitment.new_key());
     keep both. Without them the certificate says nothing about the data.
@@ -30,16 +44,21 @@ def certificate_of_fit(
             "key=tightrope.evidence.commitment.new_key(), and keep the key; or neither."
         )
     committed = None if data is None or key is None else commit(fingerprint_of_arrays(*data), key)
-    budget = learned.plan.budget
-    return certify(learned.plan.process, budget.delta, _facts(learned, committed))
+    ran = replace(facts, data=committed, budget=(budget.epsilon, budget.delta))
+    return certify(process, budget.delta, ran)
 
 
-def _facts(learned: Learned, committed: str | None) -> RunFacts:
+def not_private_because(private: bool) -> tuple[str, ...]:
+    """Why the noise of a fit is no secret, if it is none."""
+    return () if private else (_SEEDED,)
+
+
+def _facts(learned: Learned) -> RunFacts:
     plan, scaling = learned.plan, learned.scaling
     return RunFacts(
         kind="convex fit",
         private=learned.private,
-        not_private_because=() if learned.private else (_SEEDED,),
+        not_private_because=not_private_because(learned.private),
         steps=None,
         clip=f"rows shortened to norm {scaling.data_norm:g}, a public bound",
         sensitivity=plan.sensitivity,
@@ -54,8 +73,6 @@ def _facts(learned: Learned, committed: str | None) -> RunFacts:
             "public_rows": learned.public_rows,
             "public_rows_sha256": learned.public_digest,
         },
-        data=committed,
-        budget=(plan.budget.epsilon, plan.budget.delta),
     )
 
 

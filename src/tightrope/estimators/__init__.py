@@ -9,6 +9,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from tightrope.convex import PublicRows
+from tightrope.estimators.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 from tightrope.estimators.ledger import FitsAddUp
 from tightrope.estimators.linear_svc import PrivateLinearSVC
 from tightrope.estimators.logistic import PrivateLogisticRegression
@@ -29,6 +30,8 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLinearRegression",
     "PrivateRidge",
+    "PrivateAdditiveClassifier",
+    "PrivateAdditiveRegressor",
     "PrivateSearch",
     "selection_guarantee",
     "PublicRows",

@@ -1,4 +1,4 @@
-"""What the private linear classifiers share: labels in, labels out."""
+"""What the private classifiers share: labels in, labels out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
@@ -16,7 +17,7 @@ from tightrope.errors import InvalidInput
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.validate import FloatArray
 
-__all__ = ["PrivateLinearClassifier"]
+__all__ = ["DeclaredLabels", "PrivateLinearClassifier", "Probabilities"]
 
 
 _MOST_LABELS = 20  # of those that occur: more look like values that tell people apart
@@ -31,33 +32,12 @@ def _check_few(classes: NDArray[Any]) -> None:
         )
 
 
-class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
-    """Labels are encoded as -1/+1 (two classes) or 0, 1, ... (more)."""
+class DeclaredLabels(ClassifierMixin):  # type: ignore[misc]
+    """Labels of a private classifier: the possible ones are declared, those that occur private."""
 
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, public: PublicRows | tuple[Any, Any] | None = None
-    ) -> Self:
-        """Fit on private rows `X` with labels `y`; `public` = (rows, labels) need no protection.
-
-        The possible labels are declared: `classes`, or `labels_public=True`.
-        """
-        X, y = self._checked(X, y, reset=True)
-        self.classes_ = self._known_classes(y, self.classes)
-        self._learn(X, self._encoded(y), self._checked_public(public), None)
-        return self
-
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Go on from the present weights with rows of people never seen before.
-
-        Each call spends the whole budget on its own rows. While nobody is in two calls,
-        `guarantee_` holds for every person (parallel composition).
-        """
-        first = not hasattr(self, "classes_")
-        X, y = self._checked(X, y, reset=first)
-        if first:
-            self.classes_ = self._known_classes(y, self.classes if classes is None else classes)
-        self._learn(X, self._encoded(y), None, None if first else self._weights)
-        return self
+    classes: ArrayLike | None
+    labels_public: bool
+    _scores: Any  # of the model that this is mixed into
 
     def _known_classes(self, labels: ArrayLike, declared: ArrayLike | None) -> Any:
         with warnings.catch_warnings():
@@ -91,10 +71,57 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores: one for each row (two classes), or one for each row and class."""
-        return self._scores(X)
+        return np.asarray(self._scores(X))
 
     def predict(self, X: ArrayLike) -> Any:
         """The most likely label of each row."""
         scores = self._scores(X)
         chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[chosen]
+
+
+class Probabilities:
+    """Probabilities of a classifier whose scores are log-odds."""
+
+    _scores: Any
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probabilities of the classes, in the order of `classes_`."""
+        scores = self._scores(X)
+        if scores.ndim == 2:
+            return np.asarray(softmax(scores, axis=1))
+        positive = expit(scores)
+        return np.column_stack([1.0 - positive, positive])
+
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+        """Logarithms of `predict_proba`."""
+        return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
+
+
+class PrivateLinearClassifier(DeclaredLabels, PrivateLinearModel):
+    """Labels are encoded as -1/+1 (two classes) or 0, 1, ... (more)."""
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, public: PublicRows | tuple[Any, Any] | None = None
+    ) -> Self:
+        """Fit on private rows `X` with labels `y`; `public` = (rows, labels) need no protection.
+
+        The possible labels are declared: `classes`, or `labels_public=True`.
+        """
+        X, y = self._checked(X, y, reset=True)
+        self.classes_ = self._known_classes(y, self.classes)
+        self._learn(X, self._encoded(y), self._checked_public(public), None)
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Go on from the present weights with rows of people never seen before.
+
+        Each call spends the whole budget on its own rows. While nobody is in two calls,
+        `guarantee_` holds for every person (parallel composition).
+        """
+        first = not hasattr(self, "classes_")
+        X, y = self._checked(X, y, reset=first)
+        if first:
+            self.classes_ = self._known_classes(y, self.classes if classes is None else classes)
+        self._learn(X, self._encoded(y), None, None if first else self._weights)
+        return self

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, softmax
 
 from tightrope.convex import Logistic, Loss, MultinomialLogistic
-from tightrope.estimators.classifier import PrivateLinearClassifier
-from tightrope.validate import FloatArray
+from tightrope.estimators.classifier import PrivateLinearClassifier, Probabilities
 
 __all__ = ["PrivateLogisticRegression"]
 
 
-class PrivateLogisticRegression(PrivateLinearClassifier):
+class PrivateLogisticRegression(Probabilities, PrivateLinearClassifier):
     """Logistic regression with an (epsilon, delta)-DP guarantee.
 
     Parameters
@@ -92,15 +89,3 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
             return Logistic(self.slope_limit)
         # at zero weights the slope is sqrt(1 - 1/k) < 1 = 2 * 0.5: nothing is clipped at the start
         return MultinomialLogistic(len(self.classes_), 2.0 * self.slope_limit)
-
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Probabilities of the classes, in the order of `classes_`."""
-        scores = self._scores(X)
-        if scores.ndim == 2:
-            return np.asarray(softmax(scores, axis=1))
-        positive = expit(scores)
-        return np.column_stack([1.0 - positive, positive])
-
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Logarithms of `predict_proba`."""
-        return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))

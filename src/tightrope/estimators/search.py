@@ -25,7 +25,7 @@ from tightrope.guarantee.selection import trial_mu
 from tightrope.ledger.spending import reserved
 from tightrope.process import Adjacency, PoissonSelection
 from tightrope.process.adjacency import check_adjacency
-from tightrope.search.trials import PoissonTrials
+from tightrope.search import PoissonTrials
 from tightrope.validate import check_positive, check_real, default_delta
 
 __all__ = ["PrivateSearch"]

@@ -18,8 +18,7 @@ from typing import Any, final
 import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.evidence.files import open_ordinary
-from tightrope.evidence.strict_json import why_unread
+from tightrope.evidence.files import open_ordinary, why_unread
 from tightrope.validate import FloatArray
 
 __all__ = ["CsvTable", "read_csv", "numbers"]

@@ -7,11 +7,10 @@
 True
 """
 
-from tightrope.evidence.certificate import certify, read, write
+from tightrope.evidence.certificate import Title, certify, read, write
 from tightrope.evidence.check import Check, State, Verdict, holds, verdict
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.evidence.signature import Trust, new_key_pair, signed
-from tightrope.evidence.title import Title
 from tightrope.evidence.verify import verify
 
 __all__ = [

@@ -2,37 +2,95 @@
 
 Schema `tightrope.certificate/2` (certificate-2.schema.json beside this file); version 1 is still
 read. The sections are chained by SHA-256, each hash covering its section and the one before, so an
-edit is found and located. Anybody can write such hashes: `verify` recomputes the claims from the
-process, and a signature says whose the other words are.
+edit is located. Anybody can write such hashes: `verify` recomputes the claims from the process, and
+a signature shows who wrote the rest.
 """
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from inspect import cleandoc
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
+import tightrope
 from tightrope.accounting import Account, AnalysisResult, account
 from tightrope.errors import InvalidInput, NotCertified
-from tightrope.evidence.code import library
-from tightrope.evidence.files import FILE, file_of, write_text
-from tightrope.evidence.form import SCHEMAS, fault_of
+from tightrope.evidence.files import FILE, check_plain, file_of, printable, read_json, write_text
+from tightrope.evidence.form import SCHEMAS, fault_of, faults, schema_of
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.evidence.statement import statement
-from tightrope.evidence.strict_json import printable, read_json
-from tightrope.evidence.title import Title
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
 from tightrope.process.codec import to_json
 from tightrope.validate import check_delta
 
-__all__ = ["SCHEMA", "SECTIONS", "FILE", "certify", "sections_of", "chain_of", "titled"]
-__all__ += ["unedited", "read", "known", "write", "write_text"]
+__all__ = ["code_fingerprint", "library", "Title", "SCHEMA", "SECTIONS", "FILE", "certify"]
+__all__ += ["sections_of", "chain_of", "titled", "unedited", "read", "known", "write"]
+__all__ += ["write_text"]
+
+
+_HERE = Path(tightrope.__file__).parent
+
+
+@cache
+def code_fingerprint(root: Path = _HERE) -> str:
+    """SHA-256 over the names and contents of all Python files, whatever the line endings."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        name = path.relative_to(root).as_posix()
+        digest.update(f"{len(name)} {name} {len(content)}\n".encode() + content)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def library() -> dict[str, str]:
+    """Name, version and code of this library, installed or run from its sources."""
+    return {"name": "tightrope", "version": tightrope.__version__, "code": code_fingerprint()}
+
+
+@final
+@dataclass(frozen=True)
+class Title:
+    """None is not published. date: YYYY-MM-DD. people: how many the data are about."""
+
+    organisation: str | None = None
+    model: str | None = None
+    data_set: str | None = None
+    date: str | None = None
+    people: int | None = None
+
+    def __post_init__(self) -> None:
+        wrong = list(
+            faults(asdict(self), schema_of("tightrope.certificate/2")["properties"]["title"])
+        )
+        if wrong:
+            raise InvalidInput(f"This title cannot be written in a certificate. {wrong[0]}.")
+        check_plain(asdict(self))
+        try:
+            datetime.date.fromisoformat(self.date or "2000-01-01")
+        except ValueError as error:
+            raise InvalidInput(f"The date {self.date} is none: {error}.") from None
+
+    @staticmethod
+    def read(path: str | Path) -> Title:
+        """From a JSON file with some of the fields."""
+        data, known = read_json(Path(path)), [field.name for field in fields(Title)]
+        if not isinstance(data, dict) or not set(data) <= set(known):
+            raise InvalidInput(f"A title is a JSON object with some of {', '.join(known)}.")
+        return Title(**data)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
 
 SCHEMA = "tightrope.certificate/2"
 _SECTIONS_1 = ("schema", "library", "process", "setting", "analysis", "claims", "run", "statement")
@@ -74,24 +132,24 @@ def certify(
 
 
 def analysis_of(finding: AnalysisResult, result: Account, delta: float) -> dict[str, Any]:
-    look = result.second_look(delta)
+    second = result.second_method(delta)
     return {
         "key": finding.key,
         "name": finding.name,
         "kind": str(finding.kind),
         "theorems": [_theorem(theorem) for theorem in finding.theorems],
         "refused": [f.name for f in result.findings if not f.applies],
-        "second_method": {"verdict": str(look.verdict), "method": look.method},
+        "second_method": {"verdict": str(second.verdict), "method": second.method},
     }
 
 
 def _theorem(theorem: Any) -> dict[str, str]:
-    """Where it is printed, and what the module that holds it says of its error."""
+    """Where it is printed, and what its docstring says of its error."""
     return {
         "name": theorem.NAME,
         "source": str(theorem.SOURCE),
-        "module": theorem.__name__,
-        "error": _heading(theorem.__doc__ or "", "Error"),
+        "module": f"{theorem.__module__}.{theorem.__name__}",
+        "error": _heading(cleandoc(theorem.__doc__ or ""), "Error"),
     }
 
 

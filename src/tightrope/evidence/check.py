@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import final
 
-__all__ = ["State", "Verdict", "Check", "stated", "yours", "verdict", "holds"]
-__all__ += ["DECISIVE", "NO_PROMISE"]
+__all__ = ["State", "Verdict", "Check", "stated", "yours", "verdict", "holds", "DECISIVE"]
+__all__ += ["NO_PROMISE"]
 
 DECISIVE = "statement"  # the last check: it is made from what all others have recomputed
 NO_PROMISE = "no promise"  # in its place where all is true, and protects no one
@@ -44,7 +44,7 @@ class Verdict(StrEnum):
 class Check:
     """One line of a verdict. holds: None where nothing was recomputed, which refutes nothing.
 
-    Only what was recomputed here can hold: a tick that nobody checked cannot be made. by: who
+    Only what was recomputed here can hold: a tick without a check cannot be made. by: who
     answers for a line that the writer stated.
     """
 
@@ -63,12 +63,12 @@ class Check:
         return "not checked" if self.holds is None else "holds" if self.holds else "FAILS"
 
 
-def stated(name: str, said: str, by: str = "") -> Check:
-    return Check(name, None, said, State.STATED, by)
+def stated(name: str, words: str, by: str = "") -> Check:
+    return Check(name, None, words, State.STATED, by)
 
 
-def yours(name: str, said: str) -> Check:
-    return Check(name, None, said, State.YOURS)
+def yours(name: str, words: str) -> Check:
+    return Check(name, None, words, State.YOURS)
 
 
 def verdict(checks: list[Check]) -> Verdict:

@@ -1,18 +1,28 @@
-"""Files of evidence: where a certificate lies, files that are written whole or not at all, and
-files of strangers that are opened without waiting for them.
+"""Files of evidence: opened without waiting, read without surprises, written whole or not at all.
+
+JSON from strangers is refused where it is longer than MOST_BYTES, deeper than MOST_DEPTH, has a key
+twice in one object, numbers that are not finite or that a double cannot hold, or characters that a
+terminal or a page may act on. `canonical` is the one form of each content (RFC 8785).
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import stat
 import tempfile
+import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from tightrope.errors import InvalidInput
 
 __all__ = ["FILE", "file_of", "write_text", "write_bytes", "open_ordinary", "read_most"]
+__all__ += ["MOST_BYTES", "read_json", "parse", "check_plain", "canonical", "once", "printable"]
+__all__ += ["read_stream", "why_unread"]
+
 
 FILE = "certificate.json"
 
@@ -60,3 +70,176 @@ def write_bytes(path: str | Path, content: bytes) -> Path:
         Path(name).unlink(missing_ok=True)
         raise
     return target
+
+
+MOST_BYTES = 4_000_000
+MOST_DEPTH = 40
+_MOST_INTEGER = 2**53 - 1
+_ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, format characters, surrogates, separators
+
+
+def read_json(path: Path) -> Any:
+    """The data in an ordinary file; InvalidInput says why there are none."""
+    try:
+        with open_ordinary(path) as file:
+            return _data(file)
+    except (InvalidInput, OSError, ValueError) as error:
+        raise InvalidInput(f"{printable(path)} cannot be read: {why_unread(error)}.") from None
+
+
+def read_stream(file: IO[bytes]) -> Any:
+    """The data in a stream that is open already."""
+    try:
+        return _data(file)
+    except ValueError as error:
+        raise InvalidInput(f"Standard input cannot be read: {why_unread(error)}.") from None
+
+
+def why_unread(error: Exception) -> str:
+    """Why there are no data, in words for people."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, OSError):
+        return str(error.strerror)
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text in UTF-8"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        if not error.doc.strip():
+            return "it is empty"
+        return f"it is not JSON ({error.msg}, line {error.lineno}, column {error.colno})"
+    return str(error)
+
+
+def _data(file: IO[bytes]) -> Any:
+    raw = file.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise InvalidInput(f"it is longer than {MOST_BYTES:,} bytes")
+    return parse(raw.decode("utf-8"))
+
+
+def parse(text: str) -> Any:
+    """JSON under the rules above."""
+    try:
+        data = json.loads(
+            text,
+            object_pairs_hook=once,
+            parse_float=_float,
+            parse_int=_integer,
+            parse_constant=_constant,
+        )
+    except RecursionError:
+        raise InvalidInput(f"it is nested more than {MOST_DEPTH} deep") from None
+    check_plain(data)
+    return data
+
+
+def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, or a row, of which no key comes twice."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise InvalidInput(
+                f"the key {name[:80]!r} comes twice, so two readers may see two contents"
+            )
+        found[name] = value
+    return found
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InvalidInput(f"the number {text[:40]} is beyond every double")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(int(text)) > _MOST_INTEGER:
+        raise InvalidInput(_BEYOND.format(text[:40]))
+    return int(text)
+
+
+_BEYOND = "the integer {} is beyond 2^53, so readers may differ on it"
+
+
+def _constant(text: str) -> Any:
+    raise InvalidInput(f"{text} is not a JSON number")
+
+
+def check_plain(data: object, depth: int = 0) -> None:
+    """Only plain values, no deeper than allowed, with texts that nothing acts on."""
+    if depth > MOST_DEPTH:
+        raise InvalidInput(f"it is nested more than {MOST_DEPTH} deep")
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if not isinstance(key, str):
+                raise InvalidInput(f"the key {key!r} is not text")
+            check_plain(key, depth)
+            check_plain(value, depth + 1)
+    elif isinstance(data, list):
+        for value in data:
+            check_plain(value, depth + 1)
+    elif isinstance(data, str):
+        odd = next((c for c in data if _acts(c)), None)
+        if odd is not None:
+            raise InvalidInput(f"a text holds the character U+{ord(odd):04X}, which is not shown")
+    elif isinstance(data, float):
+        _float(float.__repr__(data))
+    elif isinstance(data, int):
+        if abs(data) > _MOST_INTEGER:
+            raise InvalidInput(_BEYOND.format("with so many digits"))
+    elif data is not None:
+        raise InvalidInput(f"{type(data).__name__} is not a JSON value")
+
+
+def _acts(character: str) -> bool:
+    return not " " <= character <= "~" and unicodedata.category(character) in _ACTING
+
+
+def printable(text: object) -> str:
+    """A text for a terminal: characters that it would act on are written out."""
+    return "".join(c if c == "\n" or not _acts(c) else f"\\u{ord(c):04x}" for c in str(text))
+
+
+# ---- one form of each content, so that any tool finds the same bytes (RFC 8785)
+def canonical(data: object) -> bytes:
+    """Keys in the order of UTF-16, no spaces, numbers as ECMAScript writes them; as UTF-8."""
+    return _written(data).encode("utf-8")
+
+
+def _written(data: Any) -> str:
+    if isinstance(data, dict):
+        keys = sorted(data, key=lambda key: key.encode("utf-16-be"))
+        return "{" + ",".join(f"{_written(key)}:{_written(data[key])}" for key in keys) + "}"
+    if isinstance(data, list):
+        return "[" + ",".join(map(_written, data)) + "]"
+    if isinstance(data, bool | str) or data is None:
+        return json.dumps(data, ensure_ascii=False)
+    return _number(float(data))
+
+
+def _number(value: float) -> str:
+    """The shortest digits that give the double back, laid out as in ECMAScript does."""
+    if value == 0.0:
+        return "0"
+    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
+    whole, _, part = mantissa.partition(".")
+    part = "" if part == "0" else part
+    point = len(whole) + int(exponent or 0)  # digits before the decimal point
+    raw = whole + part
+    digits = raw.lstrip("0")
+    point -= len(raw) - len(digits)
+    digits = digits.rstrip("0")
+    return ("-" if value < 0.0 else "") + _laid_out(digits, point)
+
+
+def _laid_out(digits: str, point: int) -> str:
+    if len(digits) <= point <= 21:
+        return digits + "0" * (point - len(digits))
+    if 0 < point <= 21:
+        return f"{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"0.{'0' * -point}{digits}"
+    rest = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{digits[0]}{rest}e{'+' if point > 0 else '-'}{abs(point - 1)}"

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any, TypeGuard
 
 from tightrope.errors import InvalidInput
-from tightrope.evidence.strict_json import check_plain
+from tightrope.evidence.files import check_plain
 
 __all__ = ["SCHEMAS", "schema_of", "faults", "fault_of"]
 
@@ -34,10 +34,10 @@ def fault_of(certificate: object) -> str | None:
         check_plain(certificate)
     except InvalidInput as error:
         return str(error)
-    said = certificate.get("schema") if isinstance(certificate, dict) else None
-    if not isinstance(said, str) or said not in SCHEMAS:
-        return f"its schema is {str(said)[:80]!r}; this library reads {', '.join(SCHEMAS)}"
-    return next(faults(certificate, schema_of(said)), None)
+    claim = certificate.get("schema") if isinstance(certificate, dict) else None
+    if not isinstance(claim, str) or claim not in SCHEMAS:
+        return f"its schema is {str(claim)[:80]!r}; this library reads {', '.join(SCHEMAS)}"
+    return next(faults(certificate, schema_of(claim)), None)
 
 
 def faults(

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.evidence.check import Check, yours
-from tightrope.evidence.rigorous_advice import TOO_SLOW
 from tightrope.evidence.statement import main_claim
 from tightrope.process import (
     Adjacency,
@@ -34,7 +33,7 @@ from tightrope.theorems.stopping_times import covering
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["Proof", "reprove", "prove_epsilon"]
+__all__ = ["reprove", "prove_epsilon"]
 
 # Relative slack in epsilon, smallest first: the claim itself is often exact to 13 digits.
 SLACKS = (0.0, *(10.0**-k for k in range(13, 1, -1)))
@@ -76,12 +75,12 @@ def reprove(certificate: dict[str, Any]) -> Check:
     except (TightropeError, KeyError, TypeError, ValueError) as error:
         return Check(name, False, f"not proved: {error}")
     if proof.slack is None:
-        told = f"epsilon = {proof.epsilon!r} could not be proved, nor {1 + SLACKS[-1]} times it"
-        return Check(name, False, told)
+        words = f"epsilon = {proof.epsilon!r} could not be proved, nor {1 + SLACKS[-1]} times it"
+        return Check(name, False, words)
     extra = f" (1 + {proof.slack:g})" if proof.slack else ""
     if not proof.holds:
-        told = f"only ({proof.epsilon!r}{extra}, {delta:g})-DP could be proved: claim that epsilon"
-        return Check(name, False, told)
+        words = f"only ({proof.epsilon!r}{extra}, {delta:g})-DP could be proved: claim that epsilon"
+        return Check(name, False, words)
     return Check(name, True, f"proved: ({proof.epsilon!r}{extra}, {delta:g})-DP")
 
 
@@ -110,7 +109,13 @@ def _slack(law: Any, epsilon: float, delta: float) -> float | None:
     """With the finest sum that is affordable; a coarser one proves a little less."""
     from flint import arb
 
-    from tightrope.evidence.rigorous_profile import MOST_EFFORT, Reach, RigorousLine
+    from tightrope.evidence.ball_arithmetic import (
+        MOST_EFFORT,
+        TOO_SLOW,
+        Reach,
+        RigorousLine,
+        gaussian_delta,
+    )
 
     if law.never_above(arb(epsilon)):
         return 0.0
@@ -132,25 +137,11 @@ def _smallest(bound: Callable[[arb], arb], epsilon: float, delta: float) -> floa
     return None
 
 
-def gaussian_delta(variance: arb) -> Any:
-    """delta(eps) = Phi(-eps/m + m/2) - e^eps Phi(-eps/m - m/2), m^2 = variance."""
-    from tightrope.evidence.rigorous_law import normal_tail, upper
-
-    m = variance.sqrt()
-
-    def delta(epsilon: arb) -> Any:
-        hit = normal_tail(epsilon / m - m / 2)
-        return upper(hit - epsilon.exp() * normal_tail(epsilon / m + m / 2))
-
-    return delta
-
-
 def _laws(process: Process) -> list[Any]:
     """One composition for each order of the neighbours."""
     from flint import arb
 
-    from tightrope.evidence.rigorous_law import SampledStep
-    from tightrope.evidence.rigorous_profile import Composition
+    from tightrope.evidence.ball_arithmetic import Composition, SampledStep
 
     variance, sampled = arb(0), []
     for part, times in parts_of(process).items():

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
-__all__ = ["IsolationFacts", "IsolationPeriod", "Measured", "RunFacts", "Spent", "isolation_words"]
+__all__ = ["IsolationFacts", "IsolationPeriod", "Measured", "RunFacts", "Spent"]
+__all__ += ["isolation_words"]
 
 
 @final
@@ -107,8 +108,8 @@ class RunFacts:
     the objects that ran describe themselves. settings: other public numbers and texts by name.
     data: commitment to the private data (see `commitment`), or None where none was made.
     budget: (epsilon, delta) that the run was not allowed to pass, or None.
-    length: what its length was held to, as far as that was said before the first step: "planned",
-    "budget", "asked" (named, but nothing held it there), "at will", "nothing released"; None for a
+    length: what fixed its length, as far as that was stated before the first step: "planned",
+    "budget", "asked" (named, but not enforced), "at will", "nothing released"; None for a
     fit, whose process says it. isolation: of a training, how its examples were kept apart.
     """
 

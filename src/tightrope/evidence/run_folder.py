@@ -16,19 +16,51 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, final
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.evidence.check import Check, yours
 from tightrope.evidence.commitment import opens, read_key
-from tightrope.evidence.files import FILE, open_ordinary
-from tightrope.evidence.strict_json import parse, why_unread
+from tightrope.evidence.files import FILE, open_ordinary, parse, why_unread
 from tightrope.process import Sequence, StoppedAtWill, UserLevel
 from tightrope.process.codec import from_json
 from tightrope.process.composite import steps_of
 
-__all__ = ["JOURNAL", "HEAD", "LATEST", "KEY", "Mark", "next_mark", "folder_checks"]
+__all__ = ["Diagnostic", "read_diagnostics", "Mark", "next_mark", "folder_checks"]
+
+
+DIAGNOSTICS = "diagnostics.jsonl"
+
+
+@final
+@dataclass(frozen=True)
+class Diagnostic:
+    """What one step saw: batch size, mean loss, mean gradient norm, share clipped, not finite."""
+
+    step: int
+    batch_size: int
+    mean_loss: float | None
+    mean_norm: float | None
+    clipped_fraction: float
+    nonfinite: int
+
+
+def read_diagnostics(folder: str | Path) -> list[Diagnostic]:
+    """Those kept in a run folder, one a step (the last where a step was computed again)."""
+    path = Path(folder) / DIAGNOSTICS
+    if not path.is_file():
+        return []
+    try:
+        with open_ordinary(path) as file:
+            text = file.read().decode("utf-8")
+        whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        rows = [Diagnostic(**json.loads(line)) for line in whole]
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{path} is damaged: {error}.") from None
+    return [row for _, row in sorted({row.step: row for row in rows}.items())]
+
 
 JOURNAL, HEAD, LATEST, KEY = "journal.jsonl", "journal.head", "latest", "data.key"
 _LOCK = "lock"
@@ -96,9 +128,9 @@ def folder_checks(
 
 
 def _reason(error: Exception) -> str:
-    told = why_unread(error) if isinstance(error, OSError | ValueError) else str(error)
+    words = why_unread(error) if isinstance(error, OSError | ValueError) else str(error)
     where = f"{Path(error.filename).name}: " if getattr(error, "filename", None) else ""  # type: ignore[attr-defined]
-    return f"{where}{told}"[:400]
+    return f"{where}{words}"[:400]
 
 
 # ---- what is stored
@@ -162,8 +194,8 @@ def _releases(run: dict[str, Any], journal: _Journal) -> Check:
     if run["private"] and not journal.private:
         return Check("releases", False, "the journal holds releases that were not private")
     same = run["steps"] == journal.releases
-    told = f"{journal.releases} counted by the journal, {run['steps']} in the certificate"
-    return Check("releases", same, told)
+    words = f"{journal.releases} counted by the journal, {run['steps']} in the certificate"
+    return Check("releases", same, words)
 
 
 def _settings(certificate: dict[str, Any], process: Any, state: dict[str, Any]) -> Check:
@@ -173,7 +205,7 @@ def _settings(certificate: dict[str, Any], process: Any, state: dict[str, Any]) 
     named |= {"adjacency": certificate["setting"]["adjacency"]} | _accounted(process)
     named |= {name: v for name, v in run["settings"].items() if name not in ("data", "parameters")}
     moving = _MOVING if "clip" in state["extras"] else ()  # an adaptive clip ends elsewhere
-    both = sorted((named.keys() & {*stored, "users"}) - {*moving})
+    both = sorted((named.keys() & {*stored, "users", "strategy"}) - {*moving})
     wrong = [name for name in both if named[name] != stored.get(name)]
     wrong += [name for name in _ALWAYS if name not in stored]
     if not _stated_before(run, process, state):
@@ -204,6 +236,7 @@ def _accounted(process: Any) -> dict[str, Any]:
         else f"Users(most={users.records}, together={users.together})",
         "history": repr(parts[0]) if len(parts) == 2 else f"{len(parts) - 1} runs",
         "sampling": repr(getattr(parts[-1], "sampling", None)),
+        "strategy": getattr(getattr(parts[-1], "strategy", None), "digest", None),
         "noise_multiplier": getattr(parts[-1], "noise_multiplier", None),
     }
 
@@ -222,17 +255,17 @@ _BUDGET = "Budget(epsilon="
 
 def _isolation(run: dict[str, Any], state: dict[str, Any]) -> Check:
     """The programs that were proved, in the steps that were stored; what came later adds to it."""
-    said, stored = run.get("isolation"), state["isolation"]
-    if said is None:
+    claim, stored = run.get("isolation"), state["isolation"]
+    if claim is None:
         return Check("stored programs", False, "the stored run names some, the certificate none")
     first, second = (
         [period for period in section["examples"] if period["from_step"] <= state["step"]]
-        for section in (said, stored)
+        for section in (claim, stored)
     )
     if first != second:
         return Check("stored programs", False, "examples were kept apart in another way")
     for name in ("private_values_shown", "weights_set_by_owner"):
-        if said[name] < stored[name]:
+        if claim[name] < stored[name]:
             return Check("stored programs", False, f"the stored run differs in {name}")
     return Check("stored programs", True, f"{len(second)} periods as in the certificate")
 
@@ -242,16 +275,16 @@ def _data(folder: Path, run: dict[str, Any], state: dict[str, Any]) -> Check:
     fingerprint = state["facts"].get("data")
     if run["data"] is None or fingerprint is None:
         same = (run["data"] is None) == (fingerprint is None)
-        told = "no data are committed to" if same else "data are named in one of the two only"
-        return yours("data", told) if same else Check("data", False, told)
+        words = "no data are committed to" if same else "data are named in one of the two only"
+        return yours("data", words) if same else Check("data", False, words)
     if not (folder / KEY).exists():
         return yours("data", f"{KEY} is not here, so the commitment was not opened")
     try:
         same = opens(run["data"], read_key(folder / KEY), fingerprint)
     except InvalidInput as error:
         return Check("data", False, str(error))
-    told = "opens to the data of the stored state" if same else "is to other data, or another key"
-    return Check("data", same, f"the commitment {told}")
+    words = "opens to the data of the stored state" if same else "is to other data, or another key"
+    return Check("data", same, f"the commitment {words}")
 
 
 def _tensors(folder: Path, state: dict[str, Any]) -> Check:
@@ -280,10 +313,10 @@ def _ledger(folder: Path, process: Any, journal: _Journal, url: str | None) -> C
     """The reservation that the journal names: of this process, and announced as far as it went."""
     name = journal.reservation
     if url is None:
-        told = "the journal names no reservation, so no ledger counts this run"
+        words = "the journal names no reservation, so no ledger counts this run"
         if name is not None:
-            told = f"reservation {name}: give --ledger to have it checked"
-        return yours("ledger", told)
+            words = f"reservation {name}: give --ledger to have it checked"
+        return yours("ledger", words)
     if name is None:
         return Check("ledger", False, "the journal names no reservation: no ledger counts this run")
     try:
@@ -295,16 +328,16 @@ def _ledger(folder: Path, process: Any, journal: _Journal, url: str | None) -> C
     dataset, reservation = found
     counted = reservation.spent if reservation.settled is None else reservation.settled
     if counted < journal.releases:
-        told = f"{dataset}: {counted} steps are counted, the journal has {journal.releases}"
-        return Check("ledger", False, told)
+        words = f"{dataset}: {counted} steps are counted, the journal has {journal.releases}"
+        return Check("ledger", False, words)
     if not _alike(reservation.process, process):
         return Check("ledger", False, f"{dataset}: reservation {name} is for another process")
-    told = f"{dataset}: {counted} steps counted for reservation {name}"
-    return Check("ledger", True, told + _settled_with(folder, reservation.certificate))
+    words = f"{dataset}: {counted} steps counted for reservation {name}"
+    return Check("ledger", True, words + _settled_with(folder, reservation.certificate))
 
 
 def _settled_with(folder: Path, named: str | None) -> str:
-    """A signature or a title changes the file, so another hash is no fault, and is said."""
+    """A signature or a title changes the file, so another hash is a remark and no fault."""
     if named is None:
         return ""
     with open_ordinary(folder / FILE) as file:
@@ -333,7 +366,7 @@ def _reservation(url: str, name: str) -> tuple[str, Any] | None:
 def _alike(reserved: Any, ran: Any) -> bool:
     """The same sampling, noise and neighbours; a run may end before all that was reserved."""
     reserved, ran = _steps_of(reserved), _steps_of(ran)
-    names = ("sampling", "noise_multiplier", "adjacency")
+    names = ("sampling", "noise_multiplier", "adjacency", "strategy")
     return all(getattr(reserved, name, None) == getattr(ran, name, None) for name in names)
 
 

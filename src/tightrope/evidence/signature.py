@@ -1,37 +1,34 @@
-"""Who answers for the words of a certificate: Ed25519 signatures (RFC 8032).
+"""Who answers for the words of a certificate or of a ledger's log: Ed25519 signatures (RFC 8032).
 
 Signed are the bytes of the certificate without its member `signatures`, in the form of RFC 8785
-(`strict_json.canonical`), so any tool can check them. Keys are PEM files as OpenSSL writes them.
-A key has no name of its own: names are those that the reader gave to the key files they trust.
+(`files.canonical`), so any tool can check them; of a log, each new head and with it all before it.
+Keys are PEM files as OpenSSL writes them. A key has no name of its own: names are those that the
+reader gave to the key files they trust.
 
 Needs cryptography: pip install 'tightrope[sign]'.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from tightrope.errors import InvalidInput, MissingTool
+from tightrope.errors import InvalidInput, LedgerDamaged, MissingTool
 from tightrope.evidence.certificate import unedited
 from tightrope.evidence.check import Check, yours
-from tightrope.evidence.files import open_ordinary
+from tightrope.evidence.files import canonical, open_ordinary, printable, read_json
 from tightrope.evidence.form import faults, schema_of
-from tightrope.evidence.strict_json import canonical, printable, read_json
 
-__all__ = [
-    "new_key_pair",
-    "signature_by",
-    "signed",
-    "detached",
-    "read_detached",
-    "Trust",
-    "signature_line",
-]
-__all__ += ["payload", "signature_of"]
+if TYPE_CHECKING:
+    from tightrope.ledger.log import LogEntry
+
+__all__ = ["new_key_pair", "signature_by", "signed", "detached", "read_detached", "Trust"]
+__all__ += ["signature_line", "payload", "signature_of", "head_signer", "check_signatures"]
+
 
 _NEWEST, _DETACHED = "tightrope.certificate/2", "tightrope.signature/1"
 _MISSING = "not checked: signatures need cryptography (pip install 'tightrope[sign]')"
@@ -88,24 +85,24 @@ def _public(path: str | Path) -> Any:
     return _loaded(path, load, "PublicKey", "public")
 
 
-def _loaded(path: str | Path, load: Callable[..., object], kind: str, told: str) -> Any:
+def _loaded(path: str | Path, load: Callable[..., object], kind: str, half: str) -> Any:
     try:
         with open_ordinary(path) as file:
             key = load(file.read(10_000))
     except (InvalidInput, OSError, ValueError, TypeError):
         key = None
     if not isinstance(key, getattr(_tools(), f"Ed25519{kind}")):
-        raise InvalidInput(f"{printable(path)} {_not_a_key(Path(path), told)}")
+        raise InvalidInput(f"{printable(path)} {_not_a_key(Path(path), half)}")
     return key
 
 
-def _not_a_key(path: Path, told: str) -> str:
+def _not_a_key(path: Path, half: str) -> str:
     """Why a file gives no key, and where one comes from."""
     if not path.exists():
-        return f"does not exist. Give the file of a {told} key; `tightrope keygen` makes a pair."
-    hint = "the one that ends in .pub" if told == "public" else "the one without .pub"
+        return f"does not exist. Give the file of a {half} key; `tightrope keygen` makes a pair."
+    hint = "the one that ends in .pub" if half == "public" else "the one without .pub"
     return (
-        f"is not a {told} Ed25519 key in a PEM file. `tightrope keygen` makes two files; give "
+        f"is not a {half} Ed25519 key in a PEM file. `tightrope keygen` makes two files; give "
         f"{hint}."
     )
 
@@ -133,7 +130,7 @@ def _serialization() -> Any:
 
 # ---- signing
 def signature_by(certificate: dict[str, Any], key: str | Path) -> dict[str, str]:
-    """A detached signature by a secret key file; nobody signs an edited certificate by mistake."""
+    """A detached signature by a secret key file; an edited certificate is refused."""
     return signature_of(unedited(certificate), key)
 
 
@@ -215,8 +212,8 @@ def signature_line(
     content = payload(certificate)
     wrong = next((one for one in found if not _fits(one, content)), None)
     if wrong is not None:
-        told = f"the signature by key {_short(wrong)} does not match the content"
-        return Check("signature", False, told), "a broken signature"
+        words = f"the signature by key {_short(wrong)} does not match the content"
+        return Check("signature", False, words), "a broken signature"
     known = [(trust.names[s["key"]], s) for s in found if trust and s["key"] in trust.names]
     if known:
         by = "signed by " + ", ".join(name for name, _ in known)
@@ -263,3 +260,34 @@ def _is_weak(key: bytes) -> bool:
 
 def _short(signature: dict[str, str]) -> str:
     return signature["key"][:16]
+
+
+def head_signer(key: str | Path) -> Callable[[bytes], str]:
+    """For `open_ledger(url, sign=head_signer("ann.key"))`."""
+    return lambda content: json.dumps(signature_of(_of_head(content), key), sort_keys=True)
+
+
+def check_signatures(entries: Iterable[LogEntry], trust: Trust) -> None:
+    """Refuse a log with an entry without the signature of a key that the reader trusts."""
+    for entry in entries:
+        found = _of_entry(entry.signature)
+        check, _ = signature_line(
+            {**_of_head(entry.head.content), "signatures": found}, trust=trust
+        )
+        if not check.holds:
+            raise LedgerDamaged(f"Entry {entry.head.number} of the log: signature: {check.said}.")
+
+
+def _of_head(content: bytes) -> dict[str, Any]:
+    return {"head": content.decode()}
+
+
+def _of_entry(text: str | None) -> list[dict[str, str]]:
+    """None where there is none; what cannot be read fits nothing."""
+    if text is None:
+        return []
+    try:
+        found = json.loads(text)
+        return [{name: str(found[name]) for name in ("algorithm", "key", "signature")}]
+    except (ValueError, TypeError, LookupError):
+        return [{"algorithm": "", "key": "", "signature": ""}]

@@ -11,7 +11,8 @@ from typing import Any
 from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process
 
-__all__ = ["statement", "statement_here", "main_claim", "declared_in", "footnotes", "is_uncovered"]
+__all__ = ["statement", "statement_here", "main_claim", "declared_in", "footnotes"]
+__all__ += ["is_uncovered"]
 
 _NEWEST = "tightrope.certificate/2"
 _SUBJECTS = {
@@ -45,8 +46,8 @@ def statement_here(content: dict[str, Any], length: bool = True) -> str:
 
     length: was it recomputed that the claim covers the length? If not, that is the writer's word.
     """
-    said = statement({**content, "schema": _NEWEST})
-    return said if length else said.replace(_LENGTHS["budget"], _HELD)
+    claim = statement({**content, "schema": _NEWEST})
+    return claim if length else claim.replace(_LENGTHS["budget"], _HELD)
 
 
 def _subject(content: dict[str, Any]) -> str:
@@ -55,7 +56,7 @@ def _subject(content: dict[str, Any]) -> str:
 
 
 def _declared(content: dict[str, Any]) -> str:
-    """A guarantee that somebody names is not one that follows from a mechanism."""
+    """A guarantee that is declared is not one that follows from a mechanism."""
     if content["schema"] != _NEWEST or not declared_in(content["process"]):
         return ""
     return " It rests on a declared guarantee, which nothing here derives."
@@ -88,8 +89,8 @@ def _length(content: dict[str, Any]) -> str:
         return ""
     if "length" not in run and run["kind"] == "training" and content["schema"] == _NEWEST:
         return _UNSAID
-    said = _LENGTHS.get(run.get("length"), "")
-    return said if content["schema"] == _NEWEST else said.replace("By its own word, its", "Its")
+    claim = _LENGTHS.get(run.get("length"), "")
+    return claim if content["schema"] == _NEWEST else claim.replace("By its own word, its", "Its")
 
 
 def footnotes(run: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -15,17 +15,19 @@ from typing import Any
 
 from tightrope.accounting import account
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.certificate import analysis_of, chain_of, sections_of
+from tightrope.evidence.certificate import analysis_of, chain_of, library, sections_of
 from tightrope.evidence.check import DECISIVE, NO_PROMISE, Check, holds, stated, yours
-from tightrope.evidence.code import library
 from tightrope.evidence.form import fault_of
 from tightrope.evidence.run_folder import folder_checks
 from tightrope.evidence.signature import Trust, signature_line
 from tightrope.evidence.statement import footnotes, main_claim, statement, statement_here
-from tightrope.evidence.verify_claims import claims_checks
+from tightrope.evidence.verify_claims import (
+    claims_checks,
+    second_method,
+    second_renyi,
+    second_tradeoff,
+)
 from tightrope.evidence.verify_run import run_checks, writer_lines
-from tightrope.evidence.verify_second import second_method
-from tightrope.evidence.verify_views import second_renyi, second_tradeoff
 from tightrope.guarantee.base import Guarantee
 from tightrope.process.codec import from_json, to_json
 from tightrope.validate import check_delta, no_promise
@@ -139,12 +141,12 @@ def _process(data: object) -> Any:
     return process
 
 
-def _within(said: object, read: object) -> bool:
-    if isinstance(said, dict) and isinstance(read, dict):
-        return all(key in read and _within(value, read[key]) for key, value in said.items())
-    if isinstance(said, list) and isinstance(read, list):
-        return len(said) == len(read) and all(map(_within, said, read))
-    return bool(said == read)
+def _within(given: object, read: object) -> bool:
+    if isinstance(given, dict) and isinstance(read, dict):
+        return all(key in read and _within(value, read[key]) for key, value in given.items())
+    if isinstance(given, list) and isinstance(read, list):
+        return len(given) == len(read) and all(map(_within, given, read))
+    return bool(given == read)
 
 
 def _chain(certificate: dict[str, Any]) -> Check:
@@ -152,17 +154,17 @@ def _chain(certificate: dict[str, Any]) -> Check:
     found, expected = certificate["chain"], chain_of(certificate)
     for name in sections_of(certificate):
         if found[name] != expected[name]:
-            told = f"section '{name}' was changed after it was written"
-            return Check("hash chain", False, told)
+            words = f"section '{name}' was changed after it was written"
+            return Check("hash chain", False, words)
     return Check(
         "hash chain", True, f"{len(expected)} sections fit together; no proof of who wrote them"
     )
 
 
 def _setting(setting: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
-    said = setting.get("adjacency")
-    same = said == str(guarantee.adjacency)
-    yield Check("adjacency", same, f"claims {said}, the process has {guarantee.adjacency}")
+    claim = setting.get("adjacency")
+    same = claim == str(guarantee.adjacency)
+    yield Check("adjacency", same, f"claims {claim}, the process has {guarantee.adjacency}")
     unit = setting.get("unit_of_privacy")
     covered = guarantee.unit_of_privacy
     yield Check("unit of privacy", unit == covered, f"claims {unit!r}, proved for {covered!r}")
@@ -170,13 +172,13 @@ def _setting(setting: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
 
 def _analysis(certificate: dict[str, Any], found: dict[str, Any], by: str) -> Iterator[Check]:
     """Field by field when this code wrote it; another version may know other analyses."""
-    said = certificate["analysis"]
+    claim = certificate["analysis"]
     if certificate["library"] == library():
-        wrong = sorted(key for key in found if said[key] != found[key])
-        told = f"differs in {wrong}" if wrong else found["name"]
-        yield Check("analysis", not wrong, told)
+        wrong = sorted(key for key in found if claim[key] != found[key])
+        words = f"differs in {wrong}" if wrong else found["name"]
+        yield Check("analysis", not wrong, words)
     else:
-        yield stated("analysis", f"{said['name'][:200]}, in the words of another version", by)
+        yield stated("analysis", f"{claim['name'][:200]}, in the words of another version", by)
         yield Check("proof", True, f"by this version's {found['name']}")
 
 

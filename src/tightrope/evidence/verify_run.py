@@ -10,8 +10,8 @@ from typing import Any
 
 from tightrope.accounting import account
 from tightrope.errors import TightropeError
+from tightrope.evidence.certificate import library
 from tightrope.evidence.check import Check, stated, yours
-from tightrope.evidence.code import library
 from tightrope.evidence.run_facts import isolation_words
 from tightrope.evidence.statement import declared_in
 from tightrope.numerics.rounding import rounded_up
@@ -26,9 +26,9 @@ _FACTS = ("clip", "sensitivity", "noise", "sampling", "settings", "data", "measu
 
 def writer_lines(certificate: dict[str, Any], by: str) -> Iterator[Check]:
     """What only the writer knows, one line each."""
-    own, said = library(), certificate["library"]
-    code = "the same source files as this library" if said == own else "OTHER source files"
-    yield stated("library", f"version {said['version']}, {code}", by)
+    own, claim = library(), certificate["library"]
+    code = "the same source files as this library" if claim == own else "OTHER source files"
+    yield stated("library", f"version {claim['version']}, {code}", by)
     title = certificate.get("title") or {}
     named = ", ".join(f"{key} {value}" for key, value in title.items() if value is not None)
     yield stated("title", named or "not published", by)
@@ -48,8 +48,8 @@ def _brief(value: object) -> str:
     if isinstance(value, list):
         rows = (f"{row['name']} {row['value']:g} after step {row['step']}" for row in value[-1:])
         named = {f" ({row['data']})" for row in value if "data" in row}
-        told = f"{len(value)} on public data{''.join(sorted(named))}"
-        return (told + "".join(f"; last {row}" for row in rows))[:400]
+        words = f"{len(value)} on public data{''.join(sorted(named))}"
+        return (words + "".join(f"; last {row}" for row in rows))[:400]
     return str(value)[:400]
 
 
@@ -100,7 +100,7 @@ def _steps(run: dict[str, Any], process: Process) -> Check:
 
 
 def _length(run: dict[str, Any], process: Any, by: str) -> Check:
-    """Where nothing held the run to its length, the process must say so."""
+    """Where nothing fixed the length of the run, its process must be one that is stopped."""
     if "length" not in run:
         return yours(
             "length", "that it was fixed before the first step: this old file does not say"
@@ -114,8 +114,8 @@ def _length(run: dict[str, Any], process: Any, by: str) -> Check:
     if stopped != (length in ("asked", "at will")):
         return Check("length", False, f"{length}: the process {'is' * stopped or 'is not'} stopped")
     if stopped and ran.within != (length == "asked"):
-        told = f"{length}: {ran.first} steps were asked for, {run['steps']} taken"
-        return Check("length", False, told)
+        words = f"{length}: {ran.first} steps were asked for, {run['steps']} taken"
+        return Check("length", False, words)
     if length == "planned":
         return stated("length", "fixed before the first step", by)
     if length == "nothing released" and run["steps"] != 0:
@@ -159,8 +159,8 @@ def _history(run: dict[str, Any], process: Process, delta: float) -> Check:
     rows = run["history"]
     for row in rows:
         truth = account(with_steps(process, row["step"])).epsilon(delta)
-        said = float("inf") if row["epsilon"] is None else float(row["epsilon"])
-        if said < truth.upper * (1 - _SLACK):
+        claim = float("inf") if row["epsilon"] is None else float(row["epsilon"])
+        if claim < truth.upper * (1 - _SLACK):
             return Check("history", False, f"false at step {row['step']}")
     if run["steps"] is not None and any(row["step"] > run["steps"] for row in rows):
         return Check("history", False, f"has more steps than the {run['steps']} taken")
@@ -173,5 +173,5 @@ def _budget(run: dict[str, Any], process: Process) -> Check:
         return Check("budget", True, "none was set")
     spent = account(process).epsilon(float(budget["delta"])).upper
     kept = spent <= float(budget["epsilon"]) * (1 + _SLACK)
-    told = f"{rounded_up(spent, 6)} spent of {budget['epsilon']} at delta = {budget['delta']}"
-    return Check("budget", kept, told)
+    words = f"{rounded_up(spent, 6)} spent of {budget['epsilon']} at delta = {budget['delta']}"
+    return Check("budget", kept, words)

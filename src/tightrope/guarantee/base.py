@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
-from typing import ClassVar, final
+from typing import overload
+
+import numpy as np
 
 from tightrope.guarantee import risk
 from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.tradeoff.of_profile import Profile
-from tightrope.numerics.interval import Interval
+from tightrope.guarantee.tradeoff import Profile, gaussian_mu, tradeoff
+from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import unit_name
-from tightrope.validate import check_count
+from tightrope.validate import FloatArray, check_count, check_probability, check_real
 
-__all__ = ["Validity", "Guarantee", "Components", "Operations"]
+__all__ = ["Validity", "Views", "Guarantee", "Components"]
+
+_FEW_POINTS = 16  # of a trade-off curve, that are asked one by one
 
 
 class Validity(Enum):
@@ -40,7 +44,82 @@ class Validity(Enum):
         return self.value
 
 
-class Guarantee(ABC):
+class Views(ABC):
+    """The four ways to ask how private something is: for one number, or for an array of them.
+
+    An array is answered by an array of the same shape.
+    """
+
+    @overload
+    def epsilon(self, delta: float) -> Interval: ...
+    @overload
+    def epsilon(self, delta: FloatArray) -> IntervalArray: ...
+    def epsilon(self, delta: float | FloatArray) -> Interval | IntervalArray:
+        """The smallest epsilon with (epsilon, delta)-DP."""
+        return _each(self._one_epsilon, delta, "delta")
+
+    @overload
+    def delta(self, epsilon: float) -> Interval: ...
+    @overload
+    def delta(self, epsilon: FloatArray) -> IntervalArray: ...
+    def delta(self, epsilon: float | FloatArray) -> Interval | IntervalArray:
+        """The smallest delta with (epsilon, delta)-DP."""
+        return _each(self._one_delta, epsilon, "epsilon")
+
+    @overload
+    def renyi(self, order: float) -> Interval: ...
+    @overload
+    def renyi(self, order: FloatArray) -> IntervalArray: ...
+    def renyi(self, order: float | FloatArray) -> Interval | IntervalArray:
+        """The smallest gamma with (order, gamma)-Renyi DP."""
+        return _each(self._one_renyi, order, "order")
+
+    @overload
+    def tradeoff(self, type_i: float) -> Interval: ...
+    @overload
+    def tradeoff(self, type_i: FloatArray) -> IntervalArray: ...
+    def tradeoff(self, type_i: float | FloatArray) -> Interval | IntervalArray:
+        """The smallest type II error of any test between neighbours at type I error `type_i`.
+
+        A whole curve of sampled steps is read from one set of values of the profile: wider than
+        one point at a time, about a thousandth of the hit rate.
+        """
+        if np.size(type_i) > _FEW_POINTS:
+            points = np.asarray(check_probability(type_i, "type_i"))
+            found = self._curve(points.reshape(-1))
+            if found is not None:
+                shape = points.shape
+                return IntervalArray(found.lower.reshape(shape), found.upper.reshape(shape))
+        return _each(self._one_tradeoff, type_i, "type_i")
+
+    @abstractmethod
+    def _one_epsilon(self, delta: float) -> Interval: ...
+
+    @abstractmethod
+    def _one_delta(self, epsilon: float) -> Interval: ...
+
+    @abstractmethod
+    def _one_renyi(self, order: float) -> Interval: ...
+
+    @abstractmethod
+    def _one_tradeoff(self, type_i: float) -> Interval: ...
+
+    def _curve(self, type_i: FloatArray) -> IntervalArray | None:
+        """The trade-off function at many points at once, where that is cheaper."""
+        return None
+
+
+def _each(
+    ask: Callable[[float], Interval], value: float | FloatArray, name: str
+) -> Interval | IntervalArray:
+    """The answer to one question, or to each of an array of them."""
+    if isinstance(value, float | str) or np.ndim(value) == 0:
+        return ask(value)  # type: ignore[arg-type]
+    values = np.asarray(check_real(value, name, finite=False))
+    return IntervalArray.of([ask(float(one)) for one in values.reshape(-1)], values.shape)
+
+
+class Guarantee(Views):
     """A certified privacy statement; immutable.
 
     >>> from tightrope import GaussianMechanism, account
@@ -51,32 +130,17 @@ class Guarantee(ABC):
 
     adjacency: Adjacency
     validity: Validity
-    operations: ClassVar[Operations]  # filled in by guarantee/operations.py
-
-    # --- the three views -------------------------------------------------------------------------
-    @abstractmethod
-    def epsilon(self, delta: float) -> Interval:
-        """The smallest epsilon with (epsilon, delta)-DP."""
-
-    @abstractmethod
-    def delta(self, epsilon: float) -> Interval:
-        """The smallest delta with (epsilon, delta)-DP."""
-
-    @abstractmethod
-    def renyi(self, order: float) -> Interval:
-        """The smallest gamma with (order, gamma)-Renyi DP."""
 
     def profile(self) -> Profile | None:
         """Bounds on delta(epsilon) that are cheaper than `delta`, where there are such."""
         return None
 
-    def tradeoff(self, type_i: float) -> Interval:
-        """The smallest type II error of any test between neighbours at type I error `type_i`."""
-        return self.operations.tradeoff(self, type_i)
+    def _one_tradeoff(self, type_i: float) -> Interval:
+        return tradeoff(self, type_i)
 
     def gaussian_mu(self, smallest_delta: float = 1e-12) -> Interval:
         """The smallest mu whose Gaussian profile covers this one down to `smallest_delta`."""
-        return self.operations.gaussian_mu(self, smallest_delta)
+        return gaussian_mu(self, smallest_delta)
 
     # --- whom it protects ------------------------------------------------------------------------
     @property
@@ -119,27 +183,43 @@ class Guarantee(ABC):
 
     def __matmul__(self, other: Guarantee) -> Guarantee:
         """This release and `other` together, on the same data."""
-        return self.operations.compose([self, other], [1, 1])
+        return _composed([self, other], [1, 1])
 
     def __pow__(self, times: int) -> Guarantee:
         """This release, `times` times with fresh randomness."""
-        return self.operations.compose([self], [times])
+        return _composed([self], [times])
 
     def group(self, size: int) -> Guarantee:
         """The guarantee for `size` records that are added or removed (or replaced) together."""
         size = check_count(size, "size", low=1)
-        return self if size == 1 else self.operations.group(self, size)
+        if size == 1:
+            return self
+        from tightrope.guarantee.kinds.group import group  # a kind of guarantee, built on this one
+
+        return group(self, size)
 
     def as_replace_one(self) -> Guarantee:
         """The same guarantee for replacing one record: one removal and one addition."""
         if self.adjacency is Adjacency.REPLACE_ONE:
             return self
-        return self.operations.replaced(self)
+        from tightrope.guarantee.kinds.group import replaced  # a kind of guarantee, as above
+
+        return replaced(self)
 
     # --- what it means for a person --------------------------------------------------------------
-    def true_positive_rate(self, false_positive_rate: float) -> Interval:
+    @overload
+    def true_positive_rate(self, false_positive_rate: float) -> Interval: ...
+    @overload
+    def true_positive_rate(self, false_positive_rate: FloatArray) -> IntervalArray: ...
+    def true_positive_rate(
+        self, false_positive_rate: float | FloatArray
+    ) -> Interval | IntervalArray:
         """The best hit rate of an attacker who accepts this rate of false alarms."""
-        return risk.true_positive_rate(self.tradeoff(false_positive_rate))
+        missed = self.tradeoff(false_positive_rate)
+        if isinstance(missed, Interval):
+            return risk.true_positive_rate(missed)
+        each = IntervalArray(missed.lower.reshape(-1), missed.upper.reshape(-1))
+        return IntervalArray.of(map(risk.true_positive_rate, each), missed.lower.shape)
 
     def advantage(self) -> Interval:
         """Membership advantage: the largest (hit rate - false alarm rate) of any attack."""
@@ -150,13 +230,8 @@ class Guarantee(ABC):
         return risk.posterior(prior, false_positive_rate, self.tradeoff(false_positive_rate))
 
 
-@final
-@dataclass(frozen=True)
-class Operations:
-    """What is done with guarantees: built on the kinds, which are built on the class above."""
+def _composed(parts: Sequence[Guarantee], times: Sequence[int]) -> Guarantee:
+    """Composition chooses among the kinds of guarantees, which are built on the class above."""
+    from tightrope.guarantee.compose import compose
 
-    compose: Callable[[Sequence[Guarantee], Sequence[int]], Guarantee]
-    group: Callable[[Guarantee, int], Guarantee]
-    replaced: Callable[[Guarantee], Guarantee]
-    tradeoff: Callable[[Guarantee, float], Interval]
-    gaussian_mu: Callable[[Guarantee, float], Interval]
+    return compose(parts, times)

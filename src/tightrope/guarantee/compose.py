@@ -28,7 +28,7 @@ from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
 from tightrope.guarantee.kinds.stopped import FailingGuarantee
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.discrete import DiscretePair
+from tightrope.guarantee.loss.pairs import DiscretePair, GaussianPair
 from tightrope.process import Adjacency, same_adjacency
 from tightrope.validate import check_count
 
@@ -63,6 +63,8 @@ def compose(guarantees: Sequence[Guarantee], times: Sequence[int] | None = None)
         if chained is not None:
             return chained
     if not any(isinstance(part, RenyiGuarantee) for part, _ in parts):
+        if any(_least_pair(part) for part, _ in parts):
+            validity = Validity.BOUND
         composed = _by_pairs(parts, adjacency, validity)
         if composed is not None:
             return composed
@@ -136,8 +138,18 @@ def _gaussian(
 ) -> GaussianGuarantee:
     mus = [part.mu for part, _ in parts if isinstance(part, GaussianGuarantee)]
     records = max(part.records for part, _ in parts)
-    mu = compose_mu(mus, [count for _, count in parts])
-    return GaussianGuarantee(mu, adjacency, validity, records)
+    counts = [count for _, count in parts]
+    mu, least = compose_mu(mus, counts), None
+    if any(_least_pair(part) for part, _ in parts) and all(part.two_sided for part, _ in parts):
+        least = min(mu, compose_mu([part.gaussian_mu().lower for part, _ in parts], counts))
+    return GaussianGuarantee(mu, adjacency, validity, records, least)
+
+
+def _least_pair(part: Guarantee) -> tuple[Components, ...]:
+    """Of a Gaussian part, what is attained where that is not the guarantee to the last digit."""
+    if not isinstance(part, GaussianGuarantee) or part.least_mu is None:
+        return ()
+    return (((GaussianPair(part.least_mu), 1),) if part.least_mu > 0.0 else (),)
 
 
 def _by_pairs(
@@ -164,6 +176,8 @@ def _attained(part: Guarantee, exact: bool) -> tuple[Components, ...]:
 
     exact: all parts are, so that these serve only where the exact pairs are hard to compose.
     """
+    if _least_pair(part):
+        return _least_pair(part)
     if part.validity is Validity.EXACT and not exact:
         return part.directions() or ()
     if isinstance(part, LossGuarantee):

@@ -6,16 +6,16 @@ accepts one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import final, overload
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
-from tightrope.numerics.interval import Interval
+from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.process import Adjacency
+from tightrope.validate import FloatArray
 
 __all__ = ["Estimate", "compose_estimates"]
 
@@ -44,18 +44,30 @@ class Estimate:
     def adjacency(self) -> Adjacency:
         return self.curve.adjacency
 
-    def epsilon(self, delta: float) -> float:
+    @overload
+    def epsilon(self, delta: float) -> float: ...
+    @overload
+    def epsilon(self, delta: FloatArray) -> FloatArray: ...
+    def epsilon(self, delta: float | FloatArray) -> float | FloatArray:
         return _middle(self.curve.epsilon(delta))
 
-    def delta(self, epsilon: float) -> float:
+    @overload
+    def delta(self, epsilon: float) -> float: ...
+    @overload
+    def delta(self, epsilon: FloatArray) -> FloatArray: ...
+    def delta(self, epsilon: float | FloatArray) -> float | FloatArray:
         return _middle(self.curve.delta(epsilon))
 
-    def tradeoff(self, type_i: float) -> float:
+    @overload
+    def tradeoff(self, type_i: float) -> float: ...
+    @overload
+    def tradeoff(self, type_i: FloatArray) -> FloatArray: ...
+    def tradeoff(self, type_i: float | FloatArray) -> float | FloatArray:
         return _middle(self.curve.tradeoff(type_i))
 
 
-def _middle(value: Interval) -> float:
-    return value.upper if math.isinf(value.upper) else 0.5 * (value.lower + value.upper)
+def _middle(found: Interval | IntervalArray) -> float | FloatArray:
+    return found.lower + 0.5 * found.width
 
 
 def compose_estimates(estimates: Sequence[Estimate], times: Sequence[int]) -> Estimate:

@@ -22,10 +22,10 @@ import math
 from collections.abc import Callable
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.approx.curve import tradeoff_interval
+from tightrope.guarantee.approx import tradeoff_interval
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
-from tightrope.validate import check_epsilon, check_probability
+from tightrope.validate import check_epsilon, check_probability, one_number
 
 __all__ = [
     "true_positive_rate",
@@ -66,8 +66,9 @@ def posterior(prior: float, false_positive_rate: float, type_ii: Interval) -> In
 
     A false positive rate of 0 with any true positive leaves no doubt: belief 1.
     """
-    pi = check_probability(prior, "prior")
+    pi = one_number(check_probability(prior, "prior"), "prior")
     fpr = check_probability(false_positive_rate, "false_positive_rate")
+    fpr = one_number(fpr, "false_positive_rate")
     hit = true_positive_rate(type_ii)
     low = _bayes(pi, fpr, hit.lower) if hit.lower > 0.0 or fpr > 0.0 else pi
     high = _bayes(pi, fpr, hit.upper) if hit.upper > 0.0 or fpr > 0.0 else pi

@@ -12,12 +12,11 @@ from typing import Any
 
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import FILE, unedited
-from tightrope.evidence.files import read_most
+from tightrope.evidence.files import once, parse, printable, read_most, why_unread
 from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.statement import is_uncovered, main_claim
-from tightrope.evidence.strict_json import once, parse, printable, why_unread
 from tightrope.interop import libraries
-from tightrope.interop.events import looks_like_event
+from tightrope.interop.dp_event import looks_like_event
 from tightrope.interop.reading import Reading, claims_of, in_order
 from tightrope.interop.setting import UNSAID, Setting, unknown
 from tightrope.process.codec import from_json
@@ -32,17 +31,17 @@ _MOST_BYTES = 64_000_000
 Reader = Callable[[Any, Setting], Reading]
 
 
-def read(source: object, told: Setting = _NOTHING) -> Reading:
+def read(source: object, options: Setting = _NOTHING) -> Reading:
     """The process that a file, data or a live object describes.
 
     source: a path; data such as Opacus' `state_dict()`, an event of dp_accounting, a certificate;
-    or a live accountant, event or configuration. told: what they leave open (sampling, neighbours,
-    the rate of a schedule).
+    or a live accountant, event or configuration. options: what they leave open
+    (sampling, neighbours, the rate of a schedule).
     """
     data = _file(Path(source)) if isinstance(source, str | Path) else _plain(source)
     for looks, reader in _KINDS:
         if looks(data):
-            return _guarded(reader, data, told)
+            return _guarded(reader, data, options)
     keys = data[0] if isinstance(data, list) and data else data
     came = f"the names {', '.join(map(str, keys))}" if isinstance(keys, Mapping) else repr(data)
     raise InvalidInput(
@@ -53,10 +52,10 @@ def read(source: object, told: Setting = _NOTHING) -> Reading:
     )
 
 
-def _guarded(reader: Reader, data: object, told: Setting) -> Reading:
+def _guarded(reader: Reader, data: object, options: Setting) -> Reading:
     """Fields of the wrong kind are a mistake of the file, wherever they are noticed."""
     try:
-        return reader(data, told)
+        return reader(data, options)
     except TightropeError:
         raise
     except (
@@ -108,34 +107,34 @@ def _plain(source: Any) -> Any:
     return source
 
 
-def _event(data: object, told: Setting) -> Reading:
+def _event(data: object, options: Setting) -> Reading:
     """A bare event, as a table or a list."""
-    return libraries.dp_accounting({"dp_event": data}, told)
+    return libraries.dp_accounting({"dp_event": data}, options)
 
 
-def _certificate(data: Any, told: Setting) -> Reading:
+def _certificate(data: Any, options: Setting) -> Reading:
     """A certificate of ours: the process it holds, if it was not edited and its run was private."""
-    _alone(told, "A certificate")
+    _alone(options, "A certificate")
     unedited(data)
     run, process = data["run"], from_json(data["process"])
     if run is not None and not run["private"]:
         raise InvalidInput(f"This certificate promises nothing. {data['statement']}")
     delta = float(check_delta(data["setting"]["delta"]))
-    said = main_claim(data["claims"], delta)
-    words, uncovered = None if said is None else str(said), is_uncovered(run)
+    claim = main_claim(data["claims"], delta)
+    words, uncovered = None if claim is None else str(claim), is_uncovered(run)
     return Reading(process, "Tightrope certificate", delta, words, notes=(_UNCOVERED,) * uncovered)
 
 
 _UNCOVERED = "The certificate says that its run does not cover floating point."
 
 
-def _process(data: Any, told: Setting) -> Reading:
-    _alone(told, "A process")
+def _process(data: Any, options: Setting) -> Reading:
+    _alone(options, "A process")
     return Reading(from_json(data), "Tightrope process")
 
 
-def _account(data: Any, told: Setting) -> Reading:
-    _alone(told, "An account")
+def _account(data: Any, options: Setting) -> Reading:
+    _alone(options, "An account")
     answer, delta = data["answer"], float(check_delta(data["delta"]))
     shared = answer.get("group", {"size": 1, "epsilon": answer["epsilon"]})
     process = from_json(data["process"])
@@ -154,9 +153,9 @@ def _account(data: Any, told: Setting) -> Reading:
     )
 
 
-def _alone(told: Setting, what: str) -> None:
+def _alone(options: Setting, what: str) -> None:
     keys = [key for key in _KEYS if key not in ("delta", "group")]
-    given = [f"--{_word(key)}" for key in keys if getattr(told, key) != UNSAID]
+    given = [f"--{_word(key)}" for key in keys if getattr(options, key) != UNSAID]
     if given:
         raise InvalidInput(f"{what} holds the whole setting already; leave out {', '.join(given)}.")
 
@@ -165,29 +164,29 @@ def _word(key: str) -> str:
     return key.replace("_", "-")
 
 
-def _schedule(data: Any, told: Setting) -> Reading:
+def _schedule(data: Any, options: Setting) -> Reading:
     once = sorted({"delta", "group"} & {key for row in data for key in row})
     if once:
         raise InvalidInput(
             f"The rows of a schedule are parts of one run, and {' and '.join(once)} belong to the "
             f"whole. Leave the column out, and say {' '.join(f'--{key}' for key in once)} once."
         )
-    rows = [_row(row, told) for row in data]
+    rows = [_row(row, options) for row in data]
     return Reading(in_order(row.run() for row in rows), f"schedule of {len(rows)} rows")
 
 
-def _setting(data: Any, told: Setting) -> Reading:
-    setting = _row({key: data[key] for key in data if key not in ("delta", "epsilon")}, told)
+def _setting(data: Any, options: Setting) -> Reading:
+    setting = _row({key: data[key] for key in data if key not in ("delta", "epsilon")}, options)
     return Reading(setting.run(), "setting", **claims_of(data), group=setting.group_size())
 
 
-def _row(row: Mapping[str, Any], told: Setting) -> Setting:
+def _row(row: Mapping[str, Any], options: Setting) -> Setting:
     for key in row:
         if key not in _KEYS:
             raise InvalidInput(unknown("A column or key", key, _KEYS))
-        if getattr(told, key) != UNSAID and row[key] is not None:
+        if getattr(options, key) != UNSAID and row[key] is not None:
             raise InvalidInput(f"The file says {key} = {row[key]}; leave out --{_word(key)}.")
-    setting = replace(told, **{key: value for key, value in row.items() if value is not None})
+    setting = replace(options, **{key: value for key, value in row.items() if value is not None})
     unsaid = {setting.steps, setting.epochs, setting.last_iterate} == {UNSAID}
     return replace(setting, steps=1) if unsaid else setting
 

@@ -1,4 +1,4 @@
-"""Opacus, TensorFlow Privacy and JAX Privacy: what their states and settings say."""
+"""States and settings of Opacus, TensorFlow Privacy and JAX Privacy, and where these err."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from fractions import Fraction
 from typing import Any
 
 from tightrope.errors import DoesNotApply, InvalidInput
-from tightrope.interop.dp_event import process_of
-from tightrope.interop.numbers import parse_number
+from tightrope.interop.dp_event import leaves, process_of
 from tightrope.interop.reading import Reading, claims_of, in_order, need, neighbours_of
-from tightrope.interop.setting import UNSAID, SamplingName, Setting, build_sampling
-from tightrope.interop.suspects import of_events, of_opacus
+from tightrope.interop.setting import UNSAID, SamplingName, Setting, build_sampling, parse_number
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.validate import check_count, check_non_negative, check_positive
 
 __all__ = ["opacus", "dp_accounting", "tf_privacy", "jax_privacy"]
 
+
 Data = Mapping[str, Any]
 
 
-def opacus(data: Data, told: Setting) -> Reading:
+def opacus(data: Data, options: Setting) -> Reading:
     """`accountant.state_dict()`: history of (noise multiplier, sample rate, steps), mechanism."""
     history, mechanism = need(data, ("history", "mechanism"), "Opacus' accountant state")
     runs = []
@@ -33,9 +32,11 @@ def opacus(data: Data, told: Setting) -> Reading:
             )
         noise, rate, steps = entry
         count = check_count(steps, "steps")
-        runs.append(NoisySGD(build_sampling(told.scheme, rate), noise, count, told.neighbours))
+        runs.append(
+            NoisySGD(build_sampling(options.scheme, rate), noise, count, options.neighbours)
+        )
     notes: tuple[str, ...] = ()
-    if told.sampling == UNSAID:
+    if options.sampling == UNSAID:
         notes = (
             "Opacus' state does not say how batches were drawn. Poisson batches are assumed, as "
             "its accountant assumes them. If you trained with poisson_sampling=False, or with a "
@@ -46,14 +47,14 @@ def opacus(data: Data, told: Setting) -> Reading:
         f"Opacus accountant state ({mechanism})",
         **claims_of(data),
         notes=notes,
-        suspects=of_opacus(str(mechanism), told.scheme),
+        suspects=of_opacus(str(mechanism), options.scheme),
     )
 
 
-def dp_accounting(data: Data, told: Setting) -> Reading:
+def dp_accounting(data: Data, options: Setting) -> Reading:
     """An event, with `neighboring_relation`, `delta` and `epsilon` beside it where known."""
-    neighbours, notes = _neighbours(data.get("neighboring_relation"), told)
-    if told.sampling != UNSAID:
+    neighbours, notes = _neighbours(data.get("neighboring_relation"), options)
+    if options.sampling != UNSAID:
         raise InvalidInput("The event says how batches are drawn; leave out --sampling.")
     event = data["dp_event"]
     return Reading(
@@ -65,24 +66,24 @@ def dp_accounting(data: Data, told: Setting) -> Reading:
     )
 
 
-def _neighbours(said: object, told: Setting) -> tuple[Adjacency, tuple[str, ...]]:
-    asked = None if told.adjacency == UNSAID else neighbours_of(told.adjacency)
-    found = asked if said is None else neighbours_of(said)
+def _neighbours(stated: object, options: Setting) -> tuple[Adjacency, tuple[str, ...]]:
+    asked = None if options.adjacency == UNSAID else neighbours_of(options.adjacency)
+    found = asked if stated is None else neighbours_of(stated)
     if asked is not None and asked is not found:
-        raise InvalidInput(f"The file says {said}; leave out --adjacency {told.adjacency}.")
+        raise InvalidInput(f"The file says {stated}; leave out --adjacency {options.adjacency}.")
     if found is None:
         note = "Events do not name their neighbours: add-or-remove ones, dp_accounting's default."
         return Adjacency.ADD_OR_REMOVE, (note,)
     return found, ()
 
 
-def tf_privacy(data: Data, told: Setting) -> Reading:
+def tf_privacy(data: Data, options: Setting) -> Reading:
     """The parameters of `compute_dp_sgd_privacy_statement`, or of the older function."""
     older = "num_epochs" not in data
     names = ("n", "batch_size", "epochs") if older else _STATEMENT
     sizes = need(data, (*names, "noise_multiplier"), "TensorFlow Privacy's statement")
     records, batch, epochs, noise = sizes
-    scheme = _scheme(data, told)
+    scheme = _scheme(data, options)
     shared = not older and data.get("used_microbatching", True)
     setting = Setting(batch_size=batch, dataset_size=records)
     how = build_sampling(scheme, setting.sampling_rate)
@@ -90,7 +91,7 @@ def tf_privacy(data: Data, told: Setting) -> Reading:
         how,
         check_non_negative(noise, "noise_multiplier") / (2.0 if shared else 1.0),
         _steps(how.rate, setting, scheme, epochs),
-        told.neighbours,
+        options.neighbours,
     )
     return Reading(
         run,
@@ -108,16 +109,16 @@ _MICROBATCHES = {
 }
 
 
-def _scheme(data: Data, told: Setting) -> SamplingName:
-    if "sampling" in data and told.sampling == UNSAID:
+def _scheme(data: Data, options: Setting) -> SamplingName:
+    if "sampling" in data and options.sampling == UNSAID:
         return Setting(sampling=data["sampling"]).scheme
-    if told.sampling == UNSAID:
+    if options.sampling == UNSAID:
         raise InvalidInput(
             "TensorFlow Privacy's parameters do not say how batches were drawn, and that decides: "
             "its statement prints one epsilon for Poisson batches and one for any order. Say "
             "--sampling shuffled (tf.data's shuffle) or --sampling poisson."
         )
-    return told.scheme
+    return options.scheme
 
 
 def _steps(rate: float, setting: Setting, scheme: SamplingName, epochs: object) -> int:
@@ -128,7 +129,7 @@ def _steps(rate: float, setting: Setting, scheme: SamplingName, epochs: object) 
     return math.ceil(passes * round(1 / rate))
 
 
-def jax_privacy(data: Data, told: Setting) -> Reading:
+def jax_privacy(data: Data, options: Setting) -> Reading:
     """BandMFConfig, or the arguments of the functions in `jax_privacy.accounting`."""
     if data.get("use_zcdp"):
         raise DoesNotApply("Sampled zCDP has no amplification theorem; give the Gaussian noise.")
@@ -157,13 +158,15 @@ def _banded(data: Data) -> NoisySGD:
     return NoisySGD(PoissonSampling(rate), noise, -(-steps // bands), who)
 
 
-def _bands(said: object, strategy: object) -> int:
-    """The number of bands; 1 where nothing is said of them (plain DP-SGD)."""
+def _bands(stated: object, strategy: object) -> int:
+    """The number of bands; 1 where the file names none (plain DP-SGD)."""
     if strategy is None:
-        return check_count(1 if said is None else said, "num_bands", low=1)
+        return check_count(1 if stated is None else stated, "num_bands", low=1)
     found = check_count(_length(strategy), "bands", low=1)
-    if said not in (None, found):
-        raise InvalidInput(f"num_bands = {said!r}, and the strategy has {found}. Say the true one.")
+    if stated not in (None, found):
+        raise InvalidInput(
+            f"num_bands = {stated!r}, and the strategy has {found}. Say the true one."
+        )
     return found
 
 
@@ -185,3 +188,35 @@ def _fixed_size(data: Data) -> Any:
     }
     whole = {"class_name": "SelfComposedDpEvent", "event": event, "count": iterations}
     return process_of(whole, Adjacency.REPLACE_ONE)
+
+
+def of_opacus(mechanism: str, scheme: SamplingName) -> tuple[str, ...]:
+    found = []
+    if mechanism == "gdp":
+        found.append("its gdp accountant is the central limit theorem, an estimate without proof")
+    if scheme is not SamplingName.POISSON:
+        found.append(f"its accountants are about Poisson batches, not {scheme.value} ones")
+    return tuple(found)
+
+
+def of_events(event: object, neighbours: Adjacency) -> tuple[str, ...]:
+    """What dp_accounting (2026) gets wrong about these events."""
+    counts: dict[str, int] = {}
+    found = []
+    for leaf, count in leaves(event):
+        counts[leaf.name] = counts.get(leaf.name, 0) + count
+    if any(isinstance(leaf.values.get("noise_multiplier"), int) for leaf, _ in leaves(event)):
+        found.append(
+            "its Renyi accountant misreads a noise multiplier that is a whole number (4, not 4.0) "
+            "where several releases share a Poisson batch"
+        )
+    if neighbours is Adjacency.REPLACE_ONE and "GaussianDpEvent" in counts:
+        found.append(
+            "its Renyi accountant takes a replaced record for one clip norm where it is two, so "
+            "that divergences are four times too small (google/differential-privacy issue 378)"
+        )
+    if counts.get("RandomizedResponseDpEvent", 0) > 1:
+        found.append("its PLD accountant counts repeated randomised response once")
+    if counts.get("ExponentialMechanismDpEvent", 0) > 1:
+        found.append("its Renyi accountant counts a repeated exponential mechanism once")
+    return tuple(found)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from tightrope.errors import InvalidInput
-from tightrope.interop.numbers import parse_number
-from tightrope.interop.setting import unknown
+from tightrope.interop.setting import parse_number, unknown
 from tightrope.process import (
     Adjacency,
     FullBatch,
@@ -47,7 +46,7 @@ def neighbours_of(given: object) -> Adjacency:
 class Reading:
     """A process that someone else describes, with what they say about it.
 
-    source: what it was read as. said: the epsilon their library printed, as it was written. group:
+    source: what it was read as. said: the epsilon that their library printed, as written. group:
     records that change together. notes: what was taken for granted. suspects: why their number may
     be too small, where that is known.
     """
@@ -98,8 +97,8 @@ def in_order(runs: Iterable[NoisySGD]) -> Any:
 
 def claims_of(data: Mapping[str, Any]) -> dict[str, Any]:
     """The delta and the epsilon that a file gives beside its setting."""
-    delta, said = data.get("delta"), data.get("epsilon")
+    delta, claim = data.get("delta"), data.get("epsilon")
     return {
         "delta": None if delta is None else float(check_delta(parse_number(delta, "delta"))),
-        "said": None if said is None else str(said),
+        "said": None if claim is None else str(claim),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum, StrEnum
@@ -9,7 +10,6 @@ from fractions import Fraction
 from typing import Any, final
 
 from tightrope.errors import InvalidInput
-from tightrope.interop.numbers import parse_count, parse_number
 from tightrope.process import (
     AbstractSampling,
     Adjacency,
@@ -39,16 +39,77 @@ from tightrope.validate import (
     no_promise,
 )
 
-__all__ = [
-    "SamplingName",
-    "LastIterateName",
-    "Setting",
-    "Level",
-    "build_sampling",
-    "choice",
-    "level_of",
-    "unknown",
-]
+__all__ = ["parse_number", "SamplingName", "Setting", "Level", "build_sampling", "choice"]
+__all__ += ["level_of", "unknown"]
+
+
+def parse_number(given: object, name: str) -> float:
+    """A number as written by people; what is not finite is left to the checks of its range."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return _of_whole(given)
+    if isinstance(given, float):
+        return given
+    parts = str(given).replace(" ", "").split("/")
+    try:
+        value = _quotient(*parts)
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+        raise InvalidInput(
+            f"{name} must be a number such as 0.01, 1e-5 or 256/60000; got {_shown(given)}."
+            f"{_advice(str(given))}"
+        ) from None
+    if math.isnan(value):
+        raise InvalidInput(f"{name} must be a finite number; got {_shown(given)}.")
+    if value == 0.0 and any(digit in parts[0].lower().split("e")[0] for digit in "123456789"):
+        raise InvalidInput(
+            f"{name} = {_shown(given)} is below the smallest number that a computer holds, about "
+            "5e-324. Give a larger number, or 0 if 0 is meant."
+        )
+    return value
+
+
+def _advice(text: str) -> str:
+    """For people who write a percentage, a decimal comma or a division by zero."""
+    if "%" in text:
+        return " Write a percentage as a fraction: 0.01 or 1/100 for 1%."
+    if "," in text:
+        return " Write decimals with a point: 0.01."
+    return " Nothing can be divided by 0." if text.strip().endswith("/0") else ""
+
+
+def parse_count(given: object, name: str) -> int | float:
+    """The same for a count, where a whole number is kept to its last digit."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    text = str(given).replace(" ", "")
+    return int(text) if text.isdecimal() and len(text) < 310 else parse_number(given, name)
+
+
+def _quotient(top: str, bottom: str = "1") -> float:
+    """top / bottom, rounded once; the parts may be written 6e4."""
+    above, below = _exactly(top), _exactly(bottom)
+    if isinstance(above, Fraction) and isinstance(below, Fraction):
+        return float(above / below)
+    return float(above) / float(below)
+
+
+def _exactly(text: str) -> Fraction | float:
+    """The fraction a text means; a float where 10 to a huge power would have to be made."""
+    value = float(text)
+    huge = "e" in text.lower() and (value == 0.0 or math.isinf(value))
+    return value if huge or math.isnan(value) or "inf" in text.lower() else Fraction(text)
+
+
+def _of_whole(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _shown(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
 
 UNSAID = ""  # what people leave out; null in a file is not the same
 _USUAL_DELTA = 1e-5
@@ -208,21 +269,21 @@ class Setting:
 
     @property
     def scheme(self) -> SamplingName:
-        said: SamplingName = choice(self.sampling, SamplingName, "sampling", "poisson")
-        return said
+        claim: SamplingName = choice(self.sampling, SamplingName, "sampling", "poisson")
+        return claim
 
     @property
     def neighbours(self) -> Adjacency:
-        said: Adjacency = choice(self.adjacency, Adjacency, "adjacency", "add-or-remove")
-        return said
+        claim: Adjacency = choice(self.adjacency, Adjacency, "adjacency", "add-or-remove")
+        return claim
 
     @property
     def has_rate(self) -> bool:
-        """Is it said how many records a batch has?"""
+        """Does the setting name how many records a batch has?"""
         if self.last_iterate != UNSAID:
             return True
-        said = (self.rate, self.batch_size)
-        return self.scheme is SamplingName.FULL or any(word != UNSAID for word in said)
+        claim = (self.rate, self.batch_size)
+        return self.scheme is SamplingName.FULL or any(word != UNSAID for word in claim)
 
     def _rate(self) -> float:
         rate = parse_number(self.rate, "rate")
@@ -260,7 +321,7 @@ class Setting:
 
     @property
     def records(self) -> int | None:
-        """How many records there are, where that was said."""
+        """How many records there are, where that is known."""
         if self.dataset_size == UNSAID:
             return None
         return check_count(parse_count(self.dataset_size, "dataset_size"), "dataset_size", low=1)
@@ -269,17 +330,17 @@ class Setting:
         return level_of(self.delta, self.records)
 
     def group_size(self) -> int:
-        """How many records change together; 1 where nothing was said."""
+        """How many records change together; 1 by default."""
         if self.group == UNSAID:
             return 1
         return check_count(parse_count(self.group, "group"), "group", low=1)
 
 
 def level_of(given: object, records: int | None) -> Level:
-    """The delta that was asked for, or a default that is told; held against 1/records."""
+    """The delta that was asked for, or a default with a remark; compared with 1/records."""
     if given == UNSAID and records is None:
-        told = f"delta = {_USUAL_DELTA:g} by default. With --dataset-size it would fit your data."
-        return Level(_USUAL_DELTA, (told,))
+        words = f"delta = {_USUAL_DELTA:g} by default. With --dataset-size it would fit your data."
+        return Level(_USUAL_DELTA, (words,))
     if given == UNSAID and records is not None:
         found = default_delta(records)
         return Level(found, (f"delta = {found:.3g}, the default for {records:,} records.",))
@@ -288,10 +349,10 @@ def level_of(given: object, records: int | None) -> Level:
     if wrong is None:
         return Level(delta)
     least, usual = (2, _USUAL_DELTA) if records is None else (records, default_delta(records))
-    told = f"{wrong} Ask for less than 1/{least}, for instance {usual:.1g}."
+    words = f"{wrong} Ask for less than 1/{least}, for instance {usual:.1g}."
     if delta >= 1.0 and records is not None:
-        raise InvalidInput(told)
-    return Level(delta, (told,))
+        raise InvalidInput(words)
+    return Level(delta, (words,))
 
 
 def build_sampling(name: SamplingName, given: float) -> AbstractSampling:

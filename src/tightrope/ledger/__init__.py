@@ -4,9 +4,9 @@
 
     ledger = create_ledger("ledger.db")
     ledger.add(Terms("patients", Total(epsilon=3.0, delta=1e-6)))
-    held = ledger.reserve("patients", NoisySGD(PoissonSampling(0.01), 1.1, steps=500))
-    ledger.spend("patients", held.id, 500)
-    ledger.settle("patients", held.id)
+    own = ledger.reserve("patients", NoisySGD(PoissonSampling(0.01), 1.1, steps=500))
+    ledger.spend("patients", own.id, 500)
+    ledger.settle("patients", own.id)
 
 Needs `pip install 'tightrope[ledger]'`.
 """

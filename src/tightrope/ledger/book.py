@@ -1,27 +1,110 @@
 """One data set: what was reserved, spent and settled, and whether something more may be.
 
 Pure decisions, no store. An entry of the log is decided (`reserve`, `spend`, `settle` return its
-content, or refuse), written by somebody else, and then taken in by `add`, which refuses whatever
+content, or refuse), written by the store, and then taken in by `add`, which refuses whatever
 would not have been decided so.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from math import ceil, inf, sqrt
 from typing import Any, final
 
-from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged, TightropeError
+from tightrope.errors import (
+    BudgetExceeded,
+    InvalidInput,
+    LedgerDamaged,
+    NotCertified,
+    TightropeError,
+)
 from tightrope.ledger.log import START, LogEntry, is_next
 from tightrope.ledger.meter import meter_of
 from tightrope.ledger.reservation import Charge, Reservation, piece_of, pieces_of
 from tightrope.ledger.terms import IN_ADVANCE, Terms, check_name
-from tightrope.process import Process
+from tightrope.process import NoisySGD, Process, UserLevel
 from tightrope.process.codec import from_json, to_json
 from tightrope.validate import check_count, check_real
 
-__all__ = ["Book"]
+__all__ = ["what_would_fit", "steps_that_fit", "noise_that_fits", "Book"]
+
+
+_MOST_HUNDREDTHS = 10**6  # no more noise than 10,000 is proposed
+_MOST_STEPS = 2**40
+_MOST_TIMES = 1e12
+_GUESSES = 8  # then halves, whatever the cost is like
+
+
+def what_would_fit(process: Any, excess: Callable[[Any], float]) -> str:
+    """In words, for a refusal. excess: by how much the limit would be passed (Book.excess)."""
+    if isinstance(process, UserLevel):
+        return what_would_fit(process.run, lambda run: excess(run and replace(process, run=run)))
+    excess = _known(excess)
+    steps, noise = 0, None
+    if isinstance(process, NoisySGD):
+        steps = steps_that_fit(process, lambda run: excess(run) <= 0.0)
+    if hasattr(process, "noise_multiplier"):
+        noise = noise_that_fits(process, excess)
+    ways = []
+    if steps:
+        ways.append(f"{steps} steps at noise {process.noise_multiplier:g}")
+    if noise is not None:
+        kind = "these steps" if isinstance(process, NoisySGD) else "it"
+        ways.append(f"noise {noise:g} for {kind}")
+    if not ways:
+        return "Nothing of this kind would fit."
+    return f"What would fit: {', or '.join(ways)}."
+
+
+def _known(excess: Callable[[Any], float]) -> Callable[[Any], float]:
+    """What nothing could be certified of is not proposed."""
+
+    def known(process: Any) -> float:
+        try:
+            return excess(process)
+        except NotCertified:
+            return inf
+
+    return known
+
+
+def steps_that_fit(run: NoisySGD, fits: Callable[[Any], bool]) -> int:
+    """The most steps of this run that fit; no more than it has."""
+    if run.noise_multiplier == 0.0:
+        return 0
+    counts = range(1, min(run.steps, _MOST_STEPS) + 1)
+    return bisect_left(counts, True, key=lambda steps: not fits(replace(run, steps=steps)))
+
+
+def noise_that_fits(process: Any, excess: Callable[[Any], float]) -> float | None:
+    """The least noise multiplier in hundredths with which it fits; None where none does.
+
+    What it costs goes about with 1/noise^2, so few values have to be tried.
+    """
+    left = -excess(None)
+    low, high = 0, _MOST_HUNDREDTHS + 1  # too little; enough, or not proposed
+    probe = min(max(ceil(process.noise_multiplier * 100), 1), _MOST_HUNDREDTHS)
+    for tried in itertools.count():
+        over = excess(replace(process, noise_multiplier=probe / 100))
+        low, high = (low, probe) if over <= 0.0 else (probe, high)
+        if high - low == 1:
+            return high / 100 if high <= _MOST_HUNDREDTHS else None
+        probe = _guess(probe, (over + left) / left if left > 0.0 else inf)
+        if tried >= _GUESSES:
+            probe = (low + high) // 2
+        probe = min(max(probe, low + 1), high - 1)
+    raise AssertionError("the two ends meet")
+
+
+def _guess(probe: int, times: float) -> int:
+    """The noise that costs so many times less."""
+    return ceil(probe * sqrt(times)) if 0.0 < times < _MOST_TIMES else 2 * probe
+
 
 # What content that nobody decided may do to the program: numbers beyond doubles, endless nesting.
 _SENSELESS = (
@@ -89,12 +172,12 @@ class Book:
         return Counter(), Reservation(name, process, price, who, at, note if body["note"] else "")
 
     def _spent(self, body: dict[str, Any]) -> tuple[Counter[Charge], Reservation]:
-        told = self.spend(body["id"], body["spent"], who=body["who"])
-        return self._changed(body["id"], spent=told["spent"])
+        words = self.spend(body["id"], body["spent"], who=body["who"])
+        return self._changed(body["id"], spent=words["spent"])
 
     def _settled(self, body: dict[str, Any]) -> tuple[Counter[Charge], Reservation]:
-        told = self.settle(body["id"], body["settled"], body["certificate"], who=body["who"])
-        return self._changed(body["id"], settled=told["settled"], certificate=told["certificate"])
+        words = self.settle(body["id"], body["settled"], body["certificate"], who=body["who"])
+        return self._changed(body["id"], settled=words["settled"], certificate=words["certificate"])
 
     def _changed(self, name: str, **facts: Any) -> tuple[Counter[Charge], Reservation]:
         before = self.reservation(name)
@@ -178,7 +261,7 @@ class Book:
         if not self.terms.allows(who):
             raise InvalidInput(
                 f"{who!r} may not spend on {self.terms.name!r}; its spenders are "
-                f"{', '.join(self.terms.spenders) or 'nobody'}. Ask one of them."
+                f"{', '.join(self.terms.spenders) or 'no one'}. Ask one of them."
             )
 
     def _open(self, name: str) -> Reservation:
@@ -218,12 +301,12 @@ class Book:
 
     def check_prices(self) -> None:
         """Work out anew what every reservation costs: the log might state too little."""
-        for held in self.reservations.values():
-            due = self.meter.price(piece_of(held.process))
-            if any(part < cost * (1.0 - _SAME) for part, cost in zip(held.price, due, strict=True)):
+        for one in self.reservations.values():
+            due = self.meter.price(piece_of(one.process))
+            if any(part < cost * (1.0 - _SAME) for part, cost in zip(one.price, due, strict=True)):
                 raise LedgerDamaged(
-                    f"Reservation {held.id} of {self.terms.name!r}, by {held.who!r}, states a "
-                    f"price of {held.price}; the right one is {due}. Tightrope did not write it."
+                    f"Reservation {one.id} of {self.terms.name!r}, by {one.who!r}, states a "
+                    f"price of {one.price}; the right one is {due}. Tightrope did not write it."
                 )
 
 
@@ -231,5 +314,5 @@ def _damaged(entry: LogEntry, how: str) -> LedgerDamaged:
     return LedgerDamaged(
         f"Entry {entry.head.number} of the log was not written by Tightrope ({how}): the store was "
         "edited, so no spending is allowed. Restore a copy that contains the newest head that "
-        "somebody kept."
+        "was kept."
     )

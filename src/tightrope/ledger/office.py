@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any, final
 
 from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged
-from tightrope.ledger.book import Book
-from tightrope.ledger.fitting import what_would_fit
-from tightrope.ledger.heads import Heads
-from tightrope.ledger.log import START, Head, LogEntry, Sign, next_entry
+from tightrope.ledger.book import Book, what_would_fit
+from tightrope.ledger.log import START, Head, Heads, LogEntry, Sign, next_entry
 from tightrope.ledger.meter import with_orders
 from tightrope.ledger.reservation import Reservation
 from tightrope.ledger.store import Store
 from tightrope.ledger.terms import Terms, check_name, skeleton
 from tightrope.process import Process
 
-__all__ = ["BudgetLedger", "Standing"]
+__all__ = ["BudgetLedger"]
 
 
 @final
@@ -83,7 +81,7 @@ class BudgetLedger:
         self._write(terms.name, decide, new=True)
 
     def reserve(self, dataset: str, process: Process, note: str = "") -> Reservation:
-        """Put aside what a process may spend; BudgetExceeded, with what would fit, if too much."""
+        """Reserve what a process may spend; BudgetExceeded, with what would fit, if too much."""
         name = secrets.token_hex(8)
         if note:
             check_name(note, "note")
@@ -91,17 +89,17 @@ class BudgetLedger:
         def decide(book: Book, who: str) -> dict[str, Any]:
             return book.reserve(process, who) | {"id": name, "note": note}
 
-        self.book(dataset).priced(process)  # the slow part, while nobody waits
+        self.book(dataset).priced(process)  # the slow part, before the lock
         try:
             return self._write(dataset, decide).reservation(name)
-        except BudgetExceeded as refusal:  # looked for here: nobody else has to wait for it
+        except BudgetExceeded as refusal:  # after the lock: other writers need not wait
             advice = what_would_fit(process, self.book(dataset).excess)
             raise BudgetExceeded(f"{refusal} {advice}") from None
 
     def spend(self, dataset: str, name: str, spent: int, since: int | None = None) -> None:
         """Announce that the first `spent` steps of a reservation are released, before they are.
 
-        since: refused if another number was announced before: somebody else spends it too.
+        since: refused if another number was announced before: then another writer spends it too.
         """
         self._write(dataset, lambda book, who: book.spend(name, spent, since, who=who))
 
@@ -142,7 +140,7 @@ class BudgetLedger:
         return sorted({*self.store.names(), *self._heads.read()})
 
     def alike(self, dataset: str) -> list[str]:
-        """Other data sets whose names look like this one: each has a budget of its own."""
+        """Other data sets whose names can be taken for this one: each has a budget of its own."""
         mine = skeleton(dataset)
         return [name for name in self.names() if name != dataset and skeleton(name) == mine]
 

@@ -13,10 +13,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
-from tightrope.process import NoisySGD, Process, UserLevel
+from tightrope.process import CorrelatedSGD, NoisySGD, Process, UserLevel
 from tightrope.process.composite import MEMORYLESS
 
-__all__ = ["Charge", "Reservation", "piece_of", "pieces_of", "steps_of"]
+__all__ = ["Charge", "Reservation", "piece_of", "pieces_of"]
 
 
 @final
@@ -66,7 +66,7 @@ class Reservation:
 def steps_of(process: Process) -> int:
     """Steps of a training; 1 of what is one release."""
     run = process.run if isinstance(process, UserLevel) else process
-    return run.steps if isinstance(run, NoisySGD) else 1
+    return run.steps if isinstance(run, NoisySGD | CorrelatedSGD) else 1
 
 
 def piece_of(process: Any) -> Any:

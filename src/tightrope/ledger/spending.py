@@ -1,7 +1,7 @@
 """Whatever learns inside `with spending(ledger, dataset):` is reserved and settled there.
 
 What learns from private rows in one go (the estimators, convex learning, searches) asks
-`reserved(process, ...)` before it looks at the first one; a training that names no ledger of its
+`reserved(process, ...)` before it reads the first one; a training that names no ledger of its
 own takes the one in force. Without one nothing happens.
 
 Threads that are started inside count as well. Other processes cannot: they refuse.
@@ -20,7 +20,7 @@ from tightrope.guarantee.base import Guarantee
 from tightrope.ledger import open_ledger
 from tightrope.process import DeclaredRenyi
 
-__all__ = ["spending", "reserved", "in_force", "check_private", "declared"]
+__all__ = ["spending", "reserved", "in_force", "check_private"]
 
 Place = tuple[Any, str]
 _HERE: ContextVar[Place | None] = ContextVar("tightrope ledger", default=None)
@@ -48,14 +48,14 @@ def spending(ledger: Any, dataset: str) -> Iterator[None]:
 
 
 def in_force() -> Place | None:
-    """The ledger and the data set of what is about to learn here; None where nobody counts."""
+    """The ledger and the data set of what is about to learn here; None where none counts."""
     if _COVERED.get():
         return None
     found = _HERE.get()
     if found is None and len(set(_ANYWHERE)) > 1:
         raise InvalidInput(
-            "Threads of this process spend from several data sets, and this one has not said from "
-            "which. Use `with spending(ledger, dataset):` inside the thread."
+            "Threads of this process spend from several data sets, and this one does not name "
+            "its own. Use `with spending(ledger, dataset):` inside the thread."
         )
     if found is None and not _ANYWHERE and _MARK in os.environ:
         raise InvalidInput(
@@ -82,14 +82,14 @@ def reserved(process: Any, note: str, *, private: bool) -> Iterator[None]:
     terms = ledger.book(dataset).terms
     if isinstance(process, Guarantee):
         process = declared(process, terms.orders)
-    held = ledger.reserve(dataset, terms.of_one(process), note)
-    ledger.spend(dataset, held.id, held.steps)
+    reservation = ledger.reserve(dataset, terms.of_one(process), note)
+    ledger.spend(dataset, reservation.id, reservation.steps)
     token = _COVERED.set(True)
     try:
         yield
     finally:
         _COVERED.reset(token)
-        ledger.settle(dataset, held.id, held.steps)
+        ledger.settle(dataset, reservation.id, reservation.steps)
 
 
 def check_private(why_not: tuple[str, ...]) -> None:

@@ -4,6 +4,11 @@ A write waits for the turn of its data set (SQLite: the lock of the file; Postgr
 row that readers may not take), reads what is there, decides, and adds one entry, in one
 transaction. The primary key (data set, number) makes it impossible that two entries follow the same
 one, and a trigger that an entry follows none, whatever else goes wrong.
+
+PostgreSQL enforces by its own accounts who may do what (`grant_roles`). reader: sees everything.
+spender: also reserves, spends and settles in data sets that are there, under the name of the
+account that logged in and no other. owner: also adds data sets. No account changes or removes an
+entry, and readers keep no writer waiting.
 """
 
 from __future__ import annotations
@@ -22,15 +27,37 @@ from typing import Any, final
 from urllib.parse import quote
 
 import sqlalchemy as sql
+from alembic import command
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy.exc import DBAPIError
 
 from tightrope.entropy import here
 from tightrope.errors import InvalidInput
 from tightrope.ledger.log import Head, LogEntry
-from tightrope.ledger.migrate import newest_revision, upgrade
 
-__all__ = ["Store", "ENTRIES", "shown"]
+__all__ = ["upgrade", "Store", "shown", "ROLES", "grant_roles"]
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def newest_revision() -> str:
+    """Revisions are numbered, so that older and newer ones differ in order."""
+    return str(ScriptDirectory.from_config(_config()).get_current_head())
+
+
+def upgrade(connection: sql.Connection) -> None:
+    """All steps that are missing, in the transaction of this connection."""
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
 
 ENTRIES = sql.Table(
     "tightrope_entries",
@@ -326,12 +353,55 @@ def _code(error: DBAPIError) -> str:
 
 
 def _words(error: DBAPIError) -> str:
-    """What the database said, in one line."""
+    """The database's message, in one line."""
     return " ".join(str(error.orig).split()).rstrip(".?")
 
 
 def _refusal(url: sql.URL, error: DBAPIError) -> InvalidInput:
     code, lost = _code(error), error.connection_invalidated
     known = (advice for start, advice in _ADVICE.items() if code.startswith(start))
-    told = next(known, f"{_words(error)}. {_UNCERTAIN if lost else _NOTHING}")
-    return InvalidInput(f"{shown(url)}: {told}{'' if told.endswith('?') else '.'}")
+    words = next(known, f"{_words(error)}. {_UNCERTAIN if lost else _NOTHING}")
+    return InvalidInput(f"{shown(url)}: {words}{'' if words.endswith('?') else '.'}")
+
+
+ROLES = ("tightrope_reader", "tightrope_spender", "tightrope_owner")
+
+_ROLE = """
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role} NOLOGIN;
+  END IF;
+END $$
+"""
+_POLICY = """
+CREATE POLICY {name} ON tightrope_entries FOR {what} TO {role} {test}
+"""
+_OWN = "(content::json ->> 'who') = session_user AND (content::json ->> 'dataset') = dataset"
+_NO_TERMS = "number > 1 AND (content::json ->> 'kind') IN ('reserve', 'spend', 'settle')"
+
+
+def grant_roles(store: Store) -> None:
+    """Make the three roles and their rights; SQLite has no accounts, so there is nothing to do.
+
+    To give a role to an account: GRANT tightrope_spender TO ann.
+    """
+    if store.is_sqlite:
+        return
+    _, spender, owner = ROLES
+    readers = ", ".join(ROLES)
+    policies = [
+        ("tightrope_read", "SELECT", readers, "USING (true)"),
+        ("tightrope_spend", "INSERT", spender, f"WITH CHECK ({_OWN} AND {_NO_TERMS})"),
+        ("tightrope_own", "INSERT", owner, f"WITH CHECK ({_OWN})"),
+    ]
+    store.run(
+        [
+            *(_ROLE.format(role=role) for role in ROLES),
+            f"GRANT SELECT ON tightrope_entries, alembic_version TO {readers}",
+            f"GRANT INSERT ON tightrope_entries TO {spender}, {owner}",
+            # a row of it is locked by whoever writes; that needs the right to update
+            f"GRANT SELECT, UPDATE ON tightrope_turns TO {spender}, {owner}",
+            "ALTER TABLE tightrope_entries ENABLE ROW LEVEL SECURITY",
+            *(f"DROP POLICY IF EXISTS {name} ON tightrope_entries" for name, *_ in policies),
+            *(_POLICY.format(name=n, what=w, role=r, test=t) for n, w, r, t in policies),
+        ]
+    )

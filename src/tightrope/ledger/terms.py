@@ -14,7 +14,7 @@ from tightrope.process import Adjacency, Process, StoppedAtWill, UserLevel
 from tightrope.process.adjacency import check_adjacency, unit_name
 from tightrope.validate import check_count, check_order, check_real
 
-__all__ = ["Total", "Terms", "ALONG_THE_WAY", "IN_ADVANCE", "EVERYBODY", "check_name", "skeleton"]
+__all__ = ["Total", "Terms", "ALONG_THE_WAY", "IN_ADVANCE", "check_name", "skeleton"]
 
 # How the releases are chosen: by looking at earlier ones, or without.
 ALONG_THE_WAY, IN_ADVANCE = "along the way", "in advance"
@@ -75,7 +75,7 @@ class Total:
         return target.delta if target.true_positive_rate is None else target.true_positive_rate
 
     def of(self, guarantee: Guarantee) -> Interval:
-        """The number of a guarantee that is held against the limit."""
+        """The number of a guarantee that is compared with the limit."""
         target = self.target()
         if target.true_positive_rate is not None:
             return guarantee.true_positive_rate(target.false_positive_rate)
@@ -154,7 +154,7 @@ class Terms:
             )
 
     def of_one(self, process: Process) -> Any:
-        """A process that is told by what it does to a record, for all records of one person."""
+        """A process about one record, for all records of one person."""
         if self.records == 1 or isinstance(process, UserLevel):
             return process
         return UserLevel(process, self.records)

@@ -1,4 +1,7 @@
-"""What people see of a ledger: plain data for the command, its JSON and the page."""
+"""What people see of a ledger: plain data for the command and its JSON, and a page made of them.
+
+The page only reads. On loopback anybody on this machine may read it; elsewhere it asks for a token.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import math
 from bisect import bisect_left
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tightrope.errors import InvalidInput, LedgerDamaged
 from tightrope.ledger.book import Book
@@ -16,8 +20,12 @@ from tightrope.ledger.terms import IN_ADVANCE, check_name
 from tightrope.process import Process
 from tightrope.process.codec import to_json
 
-__all__ = ["standing_view", "standing_or_damage", "standings", "history_view", "forecast_view"]
-__all__ += ["export_view"]
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+__all__ = ["standing_view", "standings", "history_view", "forecast_view", "export_view"]
+__all__ += ["page_app"]
+
 
 _MOST_REPEATS = 10_000
 _DAY_S = 86400.0
@@ -61,15 +69,15 @@ def _listed(ledger: BudgetLedger, name: str) -> dict[str, Any]:
     try:
         check_name(name, "the name")
     except InvalidInput as error:
-        told = f"Tightrope writes no such name ({error}) Somebody edited the store."
+        text = f"Tightrope writes no such name ({error}) The store was edited."
         shown = name.encode("unicode_escape").decode("ascii")
-        return {"dataset": shown, "damaged": told}
+        return {"dataset": shown, "damaged": text}
     return standing_or_damage(ledger, name)
 
 
 def history_view(ledger: BudgetLedger, dataset: str) -> list[dict[str, Any]]:
     """The reservations, oldest first: what, by whom, when, and how it ended."""
-    return [_reservation(held) for held in ledger.book(dataset).reservations.values()]
+    return [_reservation(reservation) for reservation in ledger.book(dataset).reservations.values()]
 
 
 def _reservation(held: Reservation) -> dict[str, Any]:
@@ -159,8 +167,41 @@ def words(data: object) -> str:
 
 
 def moment(seconds: float) -> str:
-    """UTC, to the second; a clock that was far off is told as it was."""
+    """UTC, to the second; a clock that was far off is shown as it was."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
         return f"{seconds:g} s"
+
+
+_PAGES = Path(__file__).with_name("pages")
+
+
+def page_app(ledger: BudgetLedger, host: str = "127.0.0.1", token: str | None = None) -> Starlette:
+    """The application; other names of this machine are refused, so no page elsewhere can ask."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from starlette.responses import HTMLResponse, Response
+    from starlette.routing import Route
+
+    from tightrope.serving import local_app
+
+    pages = Environment(loader=FileSystemLoader(_PAGES), autoescape=True, undefined=StrictUndefined)
+
+    async def index(request: Any) -> Response:
+        rows = standings(ledger)
+        return HTMLResponse(pages.get_template("index.html").render(rows=rows))
+
+    async def dataset(request: Any) -> Response:
+        name = request.query_params.get("name", "")
+        row = standing_or_damage(ledger, name)
+        if "damaged" in row:
+            return HTMLResponse(pages.get_template("index.html").render(rows=[row]))
+        history, forecast = history_view(ledger, name), forecast_view(ledger, name)
+        page = pages.get_template("dataset.html")
+        return HTMLResponse(page.render(row=row, history=history, forecast=forecast))
+
+    async def style(request: Any) -> Response:
+        return Response((_PAGES / "style.css").read_text(), media_type="text/css")
+
+    routes = [Route("/", index), Route("/dataset", dataset), Route("/style.css", style)]
+    return local_app(routes, "style-src 'self'", host, token)

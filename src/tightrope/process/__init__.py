@@ -32,11 +32,14 @@ from tightrope.process.mechanism import (
 from tightrope.process.sampling import (
     AbstractSampling,
     BallsInBinsSampling,
+    CyclicPoissonSampling,
     CyclicSampling,
     FixedSizeSampling,
     FullBatch,
     PoissonSampling,
     RandomAllocationSampling,
+    RandomCycleSampling,
+    SeparatedSampling,
     ShuffledSampling,
     TruncatedPoissonSampling,
 )
@@ -45,7 +48,7 @@ from tightrope.process.selection import (
     PoissonSelection,
     RepeatAndSelect,
 )
-from tightrope.process.training import NoiseSchedule, NoisySGD
+from tightrope.process.training import CorrelatedSGD, NoiseSchedule, NoisySGD
 
 __all__ = [
     "Adjacency",
@@ -58,6 +61,7 @@ __all__ = [
     "same_adjacency",
     "NoisySGD",
     "NoiseSchedule",
+    "CorrelatedSGD",
     "UserLevel",
     "AbstractSampling",
     "PoissonSampling",
@@ -67,6 +71,9 @@ __all__ = [
     "CyclicSampling",
     "BallsInBinsSampling",
     "RandomAllocationSampling",
+    "CyclicPoissonSampling",
+    "RandomCycleSampling",
+    "SeparatedSampling",
     "FullBatch",
     "PoissonSelection",
     "NegativeBinomialSelection",

@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from tightrope.correlated import strategies
 from tightrope.errors import InvalidInput
 from tightrope.process import adjacency, composite, convex, mechanism, sampling, selection, training
 from tightrope.process.adjacency import Adjacency, Released
@@ -32,7 +33,16 @@ def register(cls: type) -> type:
     return cls
 
 
-for _module in (adjacency, sampling, mechanism, training, composite, convex, selection):
+for _module in (
+    strategies,
+    adjacency,
+    sampling,
+    mechanism,
+    training,
+    composite,
+    convex,
+    selection,
+):
     for _name in _module.__all__:
         _found = getattr(_module, _name)
         if isinstance(_found, type) and is_dataclass(_found):

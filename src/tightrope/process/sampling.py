@@ -19,6 +19,9 @@ __all__ = [
     "CyclicSampling",
     "BallsInBinsSampling",
     "RandomAllocationSampling",
+    "CyclicPoissonSampling",
+    "RandomCycleSampling",
+    "SeparatedSampling",
     "FullBatch",
     "check_sampling",
     "sizes_vary",
@@ -174,6 +177,57 @@ class RandomAllocationSampling(_EpochSampling):
 
 @final
 @dataclass(frozen=True)
+class CyclicPoissonSampling:
+    """A fixed public partition into `cycle` groups, of which each step takes the next one.
+
+    Of that group every record joins independently with probability `join_rate`; so a record joins
+    at most once in `cycle` steps. The group of a record does not depend on the other records.
+    """
+
+    join_rate: float
+    cycle: int
+
+    def __post_init__(self) -> None:
+        rate = one_number(check_probability(self.join_rate, "join_rate"), "join_rate")
+        object.__setattr__(self, "join_rate", rate)
+        object.__setattr__(self, "cycle", check_count(self.cycle, "cycle", low=1))
+
+    @property
+    def rate(self) -> float:
+        """Over a uniformly random group."""
+        return self.join_rate / self.cycle
+
+
+@final
+@dataclass(frozen=True)
+class RandomCycleSampling(_EpochSampling):
+    """Every record joins one of the batches, uniformly, independently and in secret, once for all:
+    each cycle visits the same batches in the same order."""
+
+    batches_per_epoch: int
+
+
+@final
+@dataclass(frozen=True)
+class SeparatedSampling:
+    """In any order: a record joins at most `most_joins` batches, each `separation` steps or more
+    after the one before (that many steps later at the earliest; 1 is the next step)."""
+
+    separation: int
+    most_joins: int
+
+    def __post_init__(self) -> None:
+        for name in ("separation", "most_joins"):
+            object.__setattr__(self, name, check_count(getattr(self, name), name, low=1))
+
+    @property
+    def rate(self) -> float:
+        """At most, over a long run."""
+        return 1.0 / self.separation
+
+
+@final
+@dataclass(frozen=True)
 class FullBatch:
     """Every record is in every batch.
 
@@ -190,7 +244,8 @@ class FullBatch:
 def sizes_vary(sampling: AbstractSampling) -> bool:
     """Does chance decide how many records a batch has?"""
     by_chance = (
-        PoissonSampling, TruncatedPoissonSampling, BallsInBinsSampling, RandomAllocationSampling
+        PoissonSampling, TruncatedPoissonSampling, BallsInBinsSampling, RandomAllocationSampling,
+        CyclicPoissonSampling, RandomCycleSampling,
     )  # fmt: skip
     return isinstance(sampling, by_chance)
 

@@ -8,14 +8,16 @@ from typing import final
 
 import numpy as np
 
+from tightrope.correlated.strategies import Strategy, check_strategy
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, OneRecord, check_adjacency
 from tightrope.process.sampling import AbstractSampling, check_sampling
-from tightrope.validate import check_count, check_non_negative, check_positive
+from tightrope.validate import check_count, check_non_negative, check_positive, one_number
 
 __all__ = [
     "NoisySGD",
     "NoiseSchedule",
+    "CorrelatedSGD",
     "noise_std_from_multiplier",
     "noise_std_from_relative",
     "noise_std_from_langevin",
@@ -79,6 +81,33 @@ class NoiseSchedule(OneRecord):
         noises = check_non_negative(self.noise_multipliers, "noise_multipliers")
         object.__setattr__(self, "noise_multipliers", tuple(np.atleast_1d(noises).tolist()))
         object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
+
+
+@final
+@dataclass(frozen=True)
+class CorrelatedSGD(OneRecord):
+    """Noisy SGD whose noise is correlated over the steps, by a strategy fixed in advance.
+
+    Step i releases its sum of clipped gradients plus row i of C^-1 times Z, where Z has one
+    independent draw of N(0, (noise_multiplier * clip_norm)^2 I) for each step, and C is the
+    `strategy`. Like `NoisySGD` otherwise; with C = I it is one.
+    """
+
+    strategy: Strategy
+    sampling: AbstractSampling
+    noise_multiplier: float
+    steps: int
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
+
+    def __post_init__(self) -> None:
+        check_sampling(self.sampling)
+        noise = one_number(
+            check_non_negative(self.noise_multiplier, "noise_multiplier"), "noise_multiplier"
+        )
+        object.__setattr__(self, "noise_multiplier", noise)
+        object.__setattr__(self, "steps", check_count(self.steps, "steps"))
+        object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
+        check_strategy(self.strategy, self.steps)
 
 
 # ---- The noise conventions of papers, translated to one: `noise_std` on the mean gradient of a----

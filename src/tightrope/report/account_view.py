@@ -4,24 +4,35 @@ Schema `tightrope.account/1`. Numbers are JSON numbers; an infinite epsilon is t
 "infinity". A certified value is {"lower": x, "upper": y} with the truth between them (for an upper
 bound, x is 0 unless some data are known to attain more); an estimate is {"estimate": x}, with
 {"error": {"lower", "upper"}}, the estimate less the truth, where the truth is known.
+
+A run from elsewhere (`opinion`) adds `from` (`source`, `notes`) and `said`: the epsilon that its
+library claimed, beside what is certified (`epsilon`, `verdict`, `words`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
-from tightrope.accounting import Account, AnalysisResult
-from tightrope.errors import DoesNotApply
-from tightrope.guarantee.base import Guarantee
-from tightrope.guarantee.check import SecondLook
+from tightrope.accounting import Account, AnalysisResult, account
+from tightrope.errors import DoesNotApply, InvalidInput
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.check import SecondMethod
 from tightrope.guarantee.estimate import Estimate
+from tightrope.interop import Reading, Setting
+from tightrope.interop.setting import UNSAID, Level, level_of, parse_number
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import rounded_down, rounded_up
 from tightrope.process.codec import to_json
-from tightrope.report.account_words import answer_words, claim_words, poisson_claim
-from tightrope.theorems.shuffled_attained import least_epsilon
+from tightrope.report.words import answer_words, claim_words, poisson_claim
+from tightrope.theorems.epochs import least_epsilon
+from tightrope.validate import check_epsilon, no_promise
 
-__all__ = ["account_view", "finding_view", "interval_view", "second_look_view", "number"]
+__all__ = ["account_view", "finding_view", "interval_view", "number", "opinion", "said_view"]
+__all__ += ["level_for", "remarks_on"]
+
 
 SCHEMA = "tightrope.account/1"
 
@@ -68,15 +79,15 @@ def _answer_view(
     assert isinstance(best.outcome, Guarantee)
     epsilon = account.epsilon(delta)
     least = least_epsilon(account.process, delta)
-    told = certified_view(epsilon, best.outcome.two_sided)
+    text = certified_view(epsilon, best.outcome.two_sided)
     view = {
-        "epsilon": {**told, **({"lower": least} if least else {})},
+        "epsilon": {**text, **({"lower": least} if least else {})},
         "analysis": best.name,
         "kind": str(best.kind),
         "source": "; ".join(map(str, best.sources)),
         "adjacency": neighbours or str(best.outcome.adjacency),
         "membership_advantage": certified_view(best.outcome.advantage(), best.outcome.two_sided),
-        "second_method": second_look_view(account.second_look(delta)),
+        "second_method": second_method_view(account.second_method(delta)),
     }
     view["words"] = answer_words(account.process, delta, view)
     if group > 1:
@@ -90,13 +101,13 @@ def _answer_view(
     return view
 
 
-def second_look_view(look: SecondLook) -> dict[str, Any]:
+def second_method_view(second: SecondMethod) -> dict[str, Any]:
     """`factor`: the second method proves delta(epsilon) <= factor * delta; null without one."""
     return {
-        "verdict": str(look.verdict),
-        "method": look.method,
-        "factor": look.factor,
-        "words": look.words,
+        "verdict": str(second.verdict),
+        "method": second.method,
+        "factor": second.factor,
+        "words": second.words,
     }
 
 
@@ -134,3 +145,92 @@ def _epsilon_view(outcome: Guarantee | Estimate | None, delta: float) -> Any:
     if isinstance(outcome, Guarantee):
         return certified_view(outcome.epsilon(delta), outcome.two_sided)
     return None if outcome is None else {"estimate": number(outcome.epsilon(delta))}
+
+
+def opinion(
+    reading: Reading, setting: Setting, said: str | None = None
+) -> tuple[dict[str, Any], Account]:
+    """The account of what was read, with its remarks, and what their number is worth."""
+    level = level_for(setting, [reading])
+    group = reading.group if setting.group == UNSAID else setting.group_size()
+    result = account(reading.process, check="full")
+    view = account_view(result, level.delta, group, reading.neighbours)
+    view["remarks"] = [*reading.notes, *level.remarks, *remarks_on(view)]
+    if reading.source != "options":
+        view["from"] = {"source": reading.source, "notes": list(reading.notes)}
+    claim = reading.said if said is None else said
+    if claim is not None:
+        truth, kind = result.epsilon(level.delta), Validity(view["answer"]["kind"])
+        if group > 1:
+            together = result.guarantee(level.delta).group(group)
+            truth, kind = together.epsilon(level.delta), together.validity
+        view["said"] = said_view(claim, truth, kind, reading.suspects, group)
+    return view, result
+
+
+def remarks_on(view: dict[str, Any]) -> list[str]:
+    """That an epsilon protects no one; of an infinite one the answer's own words speak."""
+    epsilon = view["answer"]["epsilon"]["upper"]
+    why = None if epsilon == "infinity" else no_promise(epsilon, 0.0)
+    return [] if why is None else [why]
+
+
+def level_for(setting: Setting, readings: Iterable[Reading]) -> Level:
+    """The delta that was asked for, or else the one that all the files are about."""
+    found = sorted({reading.delta for reading in readings if reading.delta is not None})
+    if setting.delta != UNSAID or not found:
+        return setting.level()
+    if len(found) > 1:
+        raise InvalidInput(
+            f"These runs are stated at different deltas ({', '.join(map(str, found))}). Choose one "
+            "for all of them with --delta."
+        )
+    return level_of(found[0], setting.records)
+
+
+def said_view(
+    claim: str, truth: Interval, kind: Validity, suspects: tuple[str, ...] = (), group: int = 1
+) -> dict[str, Any]:
+    """Is an epsilon that someone printed on the safe side, for all records of a group together?
+
+    `verdict`: "safe", "rounded" (less than the truth, by no more than its last digit), "too small",
+    or "not proved" (only an upper bound is known here, and it is above).
+    """
+    epsilon = float(check_epsilon(parse_number(claim, "said")))
+    verdict = _verdict(claim, epsilon, truth, kind)
+    whom = "" if group == 1 else f" for {group} records together"
+    why = f": {'; '.join(suspects)}" if suspects and verdict not in ("safe", "rounded") else ""
+    certified, least = (
+        f"{number}{whom}" for number in (rounded_up(truth.upper, 6), rounded_down(truth.lower, 6))
+    )
+    over = f", {_percent(epsilon / truth.upper - 1)} above it" if truth.upper > 0 else ""
+    both = f"Your library said {claim}; certified {certified}"
+    words = {
+        "safe": f"{both}: safe{over}.",
+        "rounded": f"{both}: rounded down. State {certified}.",
+        "too small": f"Too small: your library said {claim}, the truth is at least {least}{why}.",
+        "not proved": f"Your library said {claim}; only {certified} is proved here{why}.",
+    }
+    return {"epsilon": epsilon, "verdict": verdict, "words": words[verdict]}
+
+
+def _verdict(claim: str, epsilon: float, truth: Interval, kind: Validity) -> str:
+    if epsilon >= truth.upper:
+        return "safe"
+    if kind is not Validity.EXACT:
+        return "not proved"
+    return "rounded" if epsilon + _last_digit(claim) >= truth.upper else "too small"
+
+
+def _percent(share: float) -> str:
+    """Two digits where they fit, no power of ten."""
+    return f"{100 * share:.2g} %" if share < 1.0 else f"{100 * share:,.0f} %"
+
+
+def _last_digit(claim: str) -> float:
+    """One unit of the last digit of a number as it was printed; 0 where it is no plain number."""
+    text = claim.strip()
+    if not text.replace(".", "", 1).isdecimal():
+        return 0.0
+    exponent = Decimal(text).as_tuple().exponent
+    return 10.0**exponent if isinstance(exponent, int) and exponent < 0 else 0.0

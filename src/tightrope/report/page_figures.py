@@ -5,24 +5,30 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tightrope.accounting import Account
-from tightrope.evidence.diagnostics import Diagnostic
+from tightrope.calibrate import find_noise
+from tightrope.correlated.strategies import white
+from tightrope.correlated.workloads import noise_left as left_of
+from tightrope.evidence.run_folder import Diagnostic
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.rounding import rounded_up
+from tightrope.process import CorrelatedSGD
 from tightrope.report.blocks import Figure
-from tightrope.report.plots import profile_axes
-from tightrope.report.safe_curve import STYLE, best_attack
+from tightrope.report.correlated_view import noise_axes
+from tightrope.report.plots import STYLE, best_attack, profile_axes
 from tightrope.report.style import COLOURS, figure
 from tightrope.report.words import FALSE_ALARMS, PEOPLE, found_of
+from tightrope.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["people", "tradeoff", "profile", "history", "losses", "clipping"]
+__all__ = ["people", "tradeoff", "profile", "history", "noise_left", "losses", "clipping"]
 
 _INK = "#123456"  # drawn with it, then replaced by the page's own text colour
 _COLUMNS, _CELL = 50, 10
@@ -78,8 +84,8 @@ def tradeoff(guarantee: Guarantee, attack: Sequence[tuple[float, float]] = ()) -
         f"at most {few} of {PEOPLE:,}, at 100 false alarms at most {many}."
     )
     tried = " Dots: the attack that was tried, counted on few records, so they scatter."
-    told = "What an attacker can do: in the long run, nobody gets above the green curve."
-    return Figure(svg, alt, told + (tried if attack else ""))
+    words = "What an attacker can do: in the long run, nobody gets above the green curve."
+    return Figure(svg, alt, words + (tried if attack else ""))
 
 
 def _thinned(points: Any) -> Any:
@@ -96,8 +102,8 @@ def profile(account: Account, delta: float) -> Figure:
         axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
         svg = _svg(made)
     alt = "Epsilon against delta by analysis; the table below has the numbers of all."
-    told = "Epsilon against delta by analysis, up to three times the best; lower is better."
-    return Figure(svg, alt, told)
+    words = "Epsilon against delta by analysis, up to three times the best; lower is better."
+    return Figure(svg, alt, words)
 
 
 def history(rows: list[dict[str, Any]], budget: float | None) -> Figure:
@@ -121,6 +127,23 @@ def history(rows: list[dict[str, Any]], budget: float | None) -> Figure:
     return Figure(svg, f"Rising curve: {end}{limit}.", "Privacy spent during training.")
 
 
+def noise_left(process: CorrelatedSGD, epsilon: float, delta: float) -> Figure:
+    """The noise in the model after each step, beside independent noise of the same privacy."""
+    target = Target.approx_dp(epsilon, delta)
+    plain = find_noise(replace(process, strategy=white(), noise_multiplier=1.0), target).process
+    by_step = {
+        name: tuple(run.noise_multiplier * left for left in left_of(run.strategy, run.steps))
+        for name, run in ((str(process.strategy), process), ("independent noise", plain))
+    }
+    with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
+        noise_axes(axes, by_step)
+        axes.set_title("")
+        svg = _svg(made)
+    ours, others = (noise[-1] for noise in by_step.values())
+    alt = f"Two curves: {ours:.3g} clip norms after the last step, {others:.3g} if independent."
+    return Figure(svg, alt, "Noise in the sum of all steps so far; same batches, same privacy.")
+
+
 def losses(rows: Sequence[Diagnostic]) -> Figure:
     steps = [row.step for row in rows if row.mean_loss is not None]
     values = [row.mean_loss for row in rows if row.mean_loss is not None]
@@ -128,8 +151,8 @@ def losses(rows: Sequence[Diagnostic]) -> Figure:
         axes.plot(steps, values, linewidth=1, label="mean loss of the batch", **_line("bound"))
         axes.set(xlabel="step of training", ylabel="mean loss")
         svg = _svg(made)
-    told = f"Mean loss from {values[0]:.3g} to {values[-1]:.3g}." if values else "No losses."
-    return Figure(svg, told, "Loss on the private batches.")
+    words = f"Mean loss from {values[0]:.3g} to {values[-1]:.3g}." if values else "No losses."
+    return Figure(svg, words, "Loss on the private batches.")
 
 
 def clipping(rows: Sequence[Diagnostic]) -> Figure:
@@ -140,9 +163,9 @@ def clipping(rows: Sequence[Diagnostic]) -> Figure:
         axes.set(xlabel="step of training", ylabel="clipped, in %", ylim=(0, 102))
         svg = _svg(made)
     broken = sum(row.nonfinite for row in rows)
-    told = f"Between {min(shares):.0f} % and {max(shares):.0f} % of the gradients were clipped."
+    words = f"Between {min(shares):.0f} % and {max(shares):.0f} % of the gradients were clipped."
     odd = f" {broken} gradients were not finite and counted as zero." if broken else ""
-    return Figure(svg, told, f"Share of gradients longer than the clip.{odd}")
+    return Figure(svg, words, f"Share of gradients longer than the clip.{odd}")
 
 
 def _line(kind: str) -> dict[str, str]:

@@ -1,7 +1,17 @@
-"""Pictures of an account: epsilon against delta, and the trade-off curve an attacker faces."""
+"""Pictures of an account, of attacks under it, and of why a last iterate is private.
+
+`best_attack` is the curve of the best possible attack, never below the truth between two points.
+
+The hit rate of the best attack is a concave, increasing function T of its false alarm rate. Between
+two knots it lies below the lines through its neighbours on either side, and below the value at
+the right end; with proved ends L <= T <= U of each value:
+    T(x) <= U_i + (U_i - L_{i-1}) / (a_i - a_{i-1}) (x - a_i)                        a_i <= x
+    T(x) <= U_{i+1} - max(0, L_{i+2} - U_{i+1}) / (a_{i+2} - a_{i+1}) (a_{i+1} - x)  x <= a_{i+1}
+"""
 
 from __future__ import annotations
 
+import math
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +20,50 @@ import numpy as np
 
 from tightrope.accounting import Account
 from tightrope.guarantee.base import Guarantee
-from tightrope.report.safe_curve import POINTS, STYLE, best_attack
+from tightrope.numerics.hull import minorant
 from tightrope.report.style import COLOURS, figure, save
+from tightrope.theorems.last_iterate.descent import cyclic_squared_mu, full_batch_squared_mu
+from tightrope.theorems.last_iterate.langevin import rho
+from tightrope.validate import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from tightrope.guarantee.estimate import Estimate
+
+__all__ = ["STYLE", "best_attack", "account_plot", "compare_plot", "sweep_plot", "roc_plot"]
+__all__ += ["profile_axes", "hidden_state_plot"]
+
+
+POINTS = 200
+STYLE = "steps-pre"  # drawn between two points is the value at the right one, the larger
+
+
+def best_attack(guarantee: Guarantee, least: float) -> tuple[FloatArray, FloatArray]:
+    """False alarm rates from `least` to 1, and hit rates that no attack exceeds; see STYLE."""
+    knots = _spread(least, 17, 16)
+    values = [guarantee.true_positive_rate(float(a)) for a in knots]
+    lower, upper = np.array([v.lower for v in values]), np.array([v.upper for v in values])
+    rates = _spread(least, POINTS * 2 // 5, POINTS * 3 // 5)
+    return rates, np.minimum(_above(rates, knots, lower, upper), 1.0)
+
+
+def _spread(least: float, low: int, high: int) -> FloatArray:
+    """Even steps for the eye, on the left of a log axis and on its right."""
+    return np.concatenate([np.geomspace(least, 0.1, low), np.linspace(0.1, 1.0, high + 1)[1:]])
+
+
+def _above(x: FloatArray, knots: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
+    right = np.clip(np.searchsorted(knots, x), 1, len(knots) - 1)
+    left = right - 1
+    before, after = np.maximum(left - 1, 0), np.minimum(right + 1, len(knots) - 1)
+    near = np.where(left > before, knots[left] - knots[before], 1.0)
+    far = np.where(after > right, knots[after] - knots[right], 1.0)
+    rise, fall = upper[left] - lower[before], np.maximum(lower[after] - upper[right], 0.0)
+    from_left = np.where(left > before, upper[left] + rise / near * (x - knots[left]), np.inf)
+    from_right = upper[right] - np.where(after > right, fall / far * (knots[right] - x), 0.0)
+    return np.where(x <= knots[0], upper[0], np.minimum(from_left, from_right))
+
 
 _LINES: dict[str, list[Any]] = {
     "exact": ["-"],
@@ -24,15 +71,6 @@ _LINES: dict[str, list[Any]] = {
     "estimate": [":", (0, (1, 3))],
 }
 _MOST_DRAWN = 3.0  # times the best epsilon
-
-__all__ = [
-    "account_plot",
-    "compare_plot",
-    "sweep_plot",
-    "roc_plot",
-    "tradeoff_axes",
-    "profile_axes",
-]
 
 
 def account_plot(account: Account, delta: float, path: str | Path) -> Path:
@@ -83,8 +121,8 @@ def tradeoff_axes(axes: Axes, guarantee: Guarantee) -> None:
     """Hit rate over false alarms of the best possible attack, with blind guessing below."""
     alarms, hits = best_attack(guarantee, 1e-5)
     axes.fill_between(alarms, alarms, hits, step="pre", color=COLOURS["exact"], alpha=0.15)
-    told = "best possible attack (certified)"
-    axes.plot(alarms, hits, drawstyle=STYLE, color=COLOURS["exact"], label=told)
+    words = "best possible attack (certified)"
+    axes.plot(alarms, hits, drawstyle=STYLE, color=COLOURS["exact"], label=words)
     axes.plot(alarms, alarms, ":", color=COLOURS["plain"], label="guessing")
     axes.set(xscale="log", xlabel="false positive rate", ylabel="true positive rate", ylim=(0, 1))
     axes.set_title("What an attacker can do")
@@ -142,3 +180,64 @@ def roc_plot(claim: Guarantee, comparison: Any, path: str | Path) -> Path:
             axes.plot(alarms, hits, ".", color=COLOURS["attack"], label="attack on this run")
             axes.legend(fontsize=8)
         return save(made, path)
+
+
+PEOPLE, EPOCHS = 100, 3
+STEP_SIZE_TIMES_CONVEXITY = 0.05
+
+
+def hidden_state_plot(path: str | Path) -> Path:
+    """Theorem 23's curve over the index, the hull with its points, and convergence with T."""
+    with figure(columns=3, width=5.4) as (made, (left, middle, right)):
+        _index_curve(left)
+        _hull(middle)
+        _convergence(right)
+        made.tight_layout()
+        return save(made, path)
+
+
+def _index_curve(axes: Axes) -> None:
+    index = np.arange(1, PEOPLE + 1)
+    for epochs, colour in ((1, "exact"), (EPOCHS, "bound")):
+        mu = np.sqrt(cyclic_squared_mu(1.0, PEOPLE, epochs, index))
+        axes.plot(index, mu, color=COLOURS[colour], label=f"last iterate, {epochs} epoch(s)")
+        axes.axhline(
+            math.sqrt(epochs), color=COLOURS[colour], linestyle=":", label=f"all iterates, {epochs}"
+        )
+    axes.set(
+        xlabel="position of the record in the pass",
+        ylabel="mu (in units of one step)",
+        title="Early people are protected most",
+        yscale="log",
+    )
+    axes.legend(fontsize=7)
+
+
+def _hull(axes: Axes) -> None:
+    """Twelve steps, the record used at steps 3, 7 and 11: points and greatest convex minorant."""
+    pushes = np.zeros(12)
+    pushes[[2, 6, 10]] = 1.0
+    tau, total, vertices = minorant(pushes, np.full(12, 0.97), np.ones(12))
+    axes.step(tau, total, where="post", color=COLOURS["plain"], linewidth=0.8)
+    axes.plot(tau, total, "o", color=COLOURS["plain"], markersize=4, label="steps")
+    axes.plot(tau[vertices], total[vertices], "-o", color=COLOURS["exact"], label="lower hull")
+    axes.set(xlabel="noise so far", ylabel="influence so far", title="Best shifts = lower hull")
+    axes.legend(fontsize=8)
+
+
+def _convergence(axes: Axes) -> None:
+    c = STEP_SIZE_TIMES_CONVEXITY
+    steps = np.unique(np.geomspace(1, 1000, 60).astype(int))
+    last = [full_batch_squared_mu(1.0 - c, int(t)) / 2 for t in steps]
+    langevin = [rho(1.0, c, int(t)) for t in steps]
+    axes.plot(steps, steps / 2, ":", color=COLOURS["plain"], label="composition")
+    axes.plot(steps, langevin, "--", color=COLOURS["bound"], label="Langevin (Chourasia et al.)")
+    axes.plot(steps, last, color=COLOURS["exact"], label="shifted interpolation (exact)")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="steps",
+        ylabel="Renyi divergence / order",
+        title="Privacy loss stops growing",
+    )
+    axes.legend(fontsize=8)

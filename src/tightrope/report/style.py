@@ -1,4 +1,4 @@
-"""One look for all pictures: colour-blind safe, labelled, quiet."""
+"""One style for all pictures: colour-blind safe, labelled, quiet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tightrope.evidence.files import write_bytes
 
 __all__ = ["COLOURS", "figure", "save"]
 
-# Okabe-Ito: told apart by people with any common colour-vision deficiency
+# Okabe-Ito: distinct for people with any common colour-vision deficiency
 COLOURS = {
     "exact": "#009E73",
     "bound": "#1f83c4",
@@ -49,7 +49,7 @@ def figure(
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    look: dict[Any, Any] = {
+    second: dict[Any, Any] = {
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": True,
@@ -60,8 +60,8 @@ def figure(
         "svg.hashsalt": "tightrope",  # the same picture gives the same file
     }
     if ground == "dark":
-        look |= _DARK
-    with plt.rc_context(look):
+        second |= _DARK
+    with plt.rc_context(second):
         made, axes = plt.subplots(rows, columns, figsize=(width * columns, height * rows))
         try:
             yield made, axes

@@ -32,7 +32,7 @@ from tightrope.process import Adjacency, DiscreteGaussianVector, Process, Thresh
 from tightrope.tables.cells import COUNTS, Names
 from tightrope.tables.design import CategoryCode, Design, NumberCode
 from tightrope.tables.schema import Category, Date, Flag, Number, TableSchema, day_of
-from tightrope.theorems.thresholded_counts import chance_alone
+from tightrope.theorems.discrete_gaussian import chance_alone
 from tightrope.validate import FloatArray
 
 __all__ = ["Cells", "Preparation", "prepared", "released", "number_code", "edges_between"]

@@ -1,4 +1,4 @@
-"""Theorems: each in a module of its own, listed as analyses.
+"""Theorems: each a class in the file of its family, listed as analyses.
 
 >>> from tightrope.theorems import ANALYSES
 >>> print(ANALYSES[0].lead.SOURCE)

@@ -1,8 +1,9 @@
-"""What every theorem module offers, and the small helpers they share.
+"""What every theorem offers, and the small helpers they share.
 
-A theorem module has a docstring with the headings Statement, Conditions, Validity, Source, Error
-and Vectors, the constants NAME, SOURCE, VALIDITY and RELATIONS (the neighbouring relations that it
-is proved for, by name: a new relation is in none of them), and two functions:
+A theorem is a class without instances, in the file of its family. It has a docstring with the
+headings Statement, Conditions, Validity, Source, Error and Vectors, the constants NAME, SOURCE,
+VALIDITY and RELATIONS (the neighbouring relations that it is proved for, by name: a new relation is
+in none of them), and two class methods:
 
     applies(process) -> None | Refusal     None, or the refusal: a full sentence, and its kind
     guarantee(process) -> Guarantee        for one run; raises DoesNotApply where it is refused
@@ -13,7 +14,7 @@ Repetition and composition are handled by `tightrope.guarantee.compose` alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, final
+from typing import Any, Literal, Protocol, final
 
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee, Validity
@@ -81,18 +82,17 @@ def other_neighbours(
 
 
 class Theorem(Protocol):
-    """The face of a theorem module."""
+    """What the catalogue asks of a theorem."""
 
     NAME: str
     SOURCE: Source
     VALIDITY: Validity
-    RELATIONS: tuple[Adjacency, ...]
 
-    @staticmethod
-    def applies(process: Process) -> Refusal | None: ...
+    @property
+    def RELATIONS(self) -> tuple[Adjacency, ...]: ...  # noqa: N802
 
-    @staticmethod
-    def guarantee(process: Process) -> Guarantee | Estimate: ...
+    def applies(self, process: Any) -> Refusal | None: ...
+    def guarantee(self, process: Any) -> Guarantee | Estimate: ...
 
 
 def require(reason: Refusal | None) -> None:

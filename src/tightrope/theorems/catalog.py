@@ -7,45 +7,68 @@ one that applies to a part is taken, and `compose` adds the parts up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType
-from typing import cast, final
+from typing import final
 
-from tightrope.theorems import (
-    asymmetric_clt_bdls19,
-    balls_in_bins_exact,
-    balls_in_bins_rdp_fs25,
-    composed_approx_dp,
-    declared,
-    discrete_gaussian_vector,
-    epochwise_gaussian_gdp,
-    exponential_mechanism_ddr20,
-    gaussian_gdp_drs19,
-    listed_laws,
-    mixture_of_gaussians,
-    moments_accountant_acgmmtz16,
-    negative_binomial_selection_ps22,
-    noise_schedule_exact,
-    permute_and_flip,
-    poisson_gaussian_exact_zdw22,
-    poisson_gaussian_rdp_abadi16,
-    poisson_gaussian_rdp_closed_mtz19,
-    poisson_gaussian_rdp_mtz19,
-    poisson_releases_exact,
-    poisson_replace_one_exact,
-    poisson_selection_profile,
-    poisson_selection_ps22,
-    poisson_zero_concentrated,
-    random_allocation,
-    repeat_and_select,
-    sampled_gaussian_clt_bdls19,
-    sampled_gaussian_replace_drs19,
-    single_releases_exact,
-    thresholded_counts,
-    tree_aggregation,
-    truncated_poisson,
-)
 from tightrope.theorems.base import Theorem
-from tightrope.theorems.hidden_list import HIDDEN_STATE
+from tightrope.theorems.bins import BallsInBinsExact, BallsInBinsRdpFs25, RandomAllocation
+from tightrope.theorems.composition import ComposedApproxDp, NoiseScheduleExact
+from tightrope.theorems.correlated import BandedCyclicPoisson, BandedRandomCycle, CorrelatedGaussian
+from tightrope.theorems.discrete_gaussian import (
+    DiscreteGaussianVectorTheorem,
+    ThresholdedCountsTheorem,
+)
+from tightrope.theorems.epochs import EpochwiseGaussianGdp
+from tightrope.theorems.last_iterate.bounded import (
+    HiddenHockeyStick,
+    HiddenLastStep,
+    HiddenNonconvex,
+    HiddenProjected,
+    HiddenShiftRenyi,
+)
+from tightrope.theorems.last_iterate.descent import (
+    HiddenComposition,
+    HiddenCyclic,
+    HiddenFullBatch,
+    HiddenHull,
+    HiddenLocal,
+)
+from tightrope.theorems.last_iterate.langevin import HiddenLangevin, HiddenLangevinSampled
+from tightrope.theorems.last_iterate.sampled import (
+    HiddenSampled,
+    HiddenSampledComposition,
+    HiddenSkip,
+    HiddenStop,
+    HiddenStopRenyi,
+)
+from tightrope.theorems.laws import ListedLaws, MixtureOfGaussiansTheorem
+from tightrope.theorems.limits import AsymmetricCltBdls19, SampledGaussianCltBdls19
+from tightrope.theorems.poisson_renyi import (
+    MomentsAccountantAcgmmtz16,
+    PoissonGaussianRdpAbadi16,
+    PoissonGaussianRdpClosedMtz19,
+    PoissonGaussianRdpMtz19,
+)
+from tightrope.theorems.releases import (
+    Declared,
+    ExponentialMechanismDdr20,
+    GaussianGdpDrs19,
+    PermuteAndFlipTheorem,
+    SingleReleasesExact,
+    TreeAggregationTheorem,
+)
+from tightrope.theorems.sampled_releases import PoissonReleasesExact, PoissonZeroConcentrated
+from tightrope.theorems.sampling import (
+    PoissonGaussianExactZdw22,
+    PoissonReplaceOneExact,
+    SampledGaussianReplaceDrs19,
+    TruncatedPoisson,
+)
+from tightrope.theorems.selection import (
+    NegativeBinomialSelectionPs22,
+    PoissonSelectionProfile,
+    PoissonSelectionPs22,
+    RepeatAndSelectTheorem,
+)
 
 __all__ = ["Analysis", "ANALYSES", "THEOREMS"]
 
@@ -72,59 +95,74 @@ class Analysis:
         return (self.lead, *self.others)
 
 
-def _theorem(module: ModuleType) -> Theorem:
-    return cast(Theorem, module)
-
-
-_GAUSSIAN = _theorem(gaussian_gdp_drs19)
-_SINGLE = _theorem(single_releases_exact)
-_DECLARED = _theorem(declared)
-_EPOCHWISE = _theorem(epochwise_gaussian_gdp)
-_BINS = _theorem(balls_in_bins_exact)
-_SCHEDULE = _theorem(noise_schedule_exact)
-_REPLACED = _theorem(poisson_replace_one_exact)
-_REPLACE = _theorem(sampled_gaussian_replace_drs19)
 _SAMPLED = (
-    _theorem(truncated_poisson),
-    _theorem(random_allocation),
-    _theorem(poisson_releases_exact),
+    TruncatedPoisson,
+    RandomAllocation,
+    PoissonReleasesExact,
 )
+_BANDED = (BandedCyclicPoisson, BandedRandomCycle)
 _ALONE = (
-    _GAUSSIAN,
-    _SINGLE,
-    _DECLARED,
-    _theorem(exponential_mechanism_ddr20),
-    _theorem(permute_and_flip),
-    _theorem(discrete_gaussian_vector),
-    _theorem(listed_laws),
-    _theorem(mixture_of_gaussians),
-    _theorem(poisson_zero_concentrated),
-    _theorem(thresholded_counts),
-    _theorem(tree_aggregation),
+    GaussianGdpDrs19,
+    SingleReleasesExact,
+    Declared,
+    ExponentialMechanismDdr20,
+    PermuteAndFlipTheorem,
+    DiscreteGaussianVectorTheorem,
+    ListedLaws,
+    MixtureOfGaussiansTheorem,
+    PoissonZeroConcentrated,
+    ThresholdedCountsTheorem,
+    TreeAggregationTheorem,
+    CorrelatedGaussian,
 )
-_ONCE = (*_ALONE, _EPOCHWISE)
+_ONCE = (*_ALONE, EpochwiseGaussianGdp)
 
 ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "exact",
-        _theorem(poisson_gaussian_exact_zdw22),
-        (*_ALONE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED, _EPOCHWISE),
+        PoissonGaussianExactZdw22,
+        (
+            *_BANDED,
+            *_ALONE,
+            PoissonReplaceOneExact,
+            SampledGaussianReplaceDrs19,
+            BallsInBinsExact,
+            NoiseScheduleExact,
+            *_SAMPLED,
+            EpochwiseGaussianGdp,
+        ),
         general=True,
     ),
-    Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),
-    Analysis("moments", _theorem(moments_accountant_acgmmtz16), _ONCE),
-    Analysis("closed-renyi", _theorem(poisson_gaussian_rdp_closed_mtz19), _ONCE),
-    Analysis("selection", _theorem(poisson_selection_ps22)),
-    Analysis("selection-profile", _theorem(poisson_selection_profile)),
-    Analysis("selection-binomial", _theorem(negative_binomial_selection_ps22)),
-    Analysis("selection-any", _theorem(repeat_and_select)),
-    Analysis("balls-in-bins-renyi", _theorem(balls_in_bins_rdp_fs25)),
-    Analysis("epochwise", _EPOCHWISE, _ONCE),
-    Analysis("composition", _theorem(composed_approx_dp), by_parts=False),
-    Analysis("leading-moments", _theorem(poisson_gaussian_rdp_abadi16)),
-    Analysis("clt", _theorem(sampled_gaussian_clt_bdls19)),
-    Analysis("clt-any", _theorem(asymmetric_clt_bdls19), by_parts=False),
-    *(Analysis(key, _theorem(module)) for key, module in HIDDEN_STATE),
+    Analysis("improved-moments", PoissonGaussianRdpMtz19, _ONCE),
+    Analysis("moments", MomentsAccountantAcgmmtz16, _ONCE),
+    Analysis("closed-renyi", PoissonGaussianRdpClosedMtz19, _ONCE),
+    Analysis("selection", PoissonSelectionPs22),
+    Analysis("selection-profile", PoissonSelectionProfile),
+    Analysis("selection-binomial", NegativeBinomialSelectionPs22),
+    Analysis("selection-any", RepeatAndSelectTheorem),
+    Analysis("balls-in-bins-renyi", BallsInBinsRdpFs25),
+    Analysis("epochwise", EpochwiseGaussianGdp, _ONCE),
+    Analysis("composition", ComposedApproxDp, by_parts=False),
+    Analysis("leading-moments", PoissonGaussianRdpAbadi16),
+    Analysis("clt", SampledGaussianCltBdls19),
+    Analysis("clt-any", AsymmetricCltBdls19, by_parts=False),
+    Analysis("last-iterate-hull", HiddenHull),
+    Analysis("last-iterate-full-batch", HiddenFullBatch),
+    Analysis("last-iterate-cyclic", HiddenCyclic),
+    Analysis("last-iterate-projected", HiddenProjected),
+    Analysis("last-iterate-hockey-stick", HiddenHockeyStick),
+    Analysis("last-iterate-sampled", HiddenSampled),
+    Analysis("last-iterate-skip", HiddenSkip),
+    Analysis("last-iterate-stop", HiddenStop),
+    Analysis("last-iterate-stop-renyi", HiddenStopRenyi),
+    Analysis("last-iterate-nonconvex", HiddenNonconvex),
+    Analysis("last-iterate-last-step", HiddenLastStep),
+    Analysis("last-iterate-any-noise", HiddenShiftRenyi),
+    Analysis("langevin", HiddenLangevin),
+    Analysis("langevin-sampled", HiddenLangevinSampled),
+    Analysis("steps-composed", HiddenComposition),
+    Analysis("sampled-steps-composed", HiddenSampledComposition),
+    Analysis("local-gradient", HiddenLocal),
 )
 
 THEOREMS: tuple[Theorem, ...] = tuple(

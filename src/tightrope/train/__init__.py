@@ -20,6 +20,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from tightrope.train.clip import AdaptiveClip, AutomaticClip, FlatClip, PerLayerClip
+from tightrope.train.correlated_noise import CorrelatedNoise
 from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.doctor import check_program, check_run
 from tightrope.train.fitting import Evaluation, Outcome, accuracy
@@ -38,10 +39,12 @@ from tightrope.train.record import RunRecord
 from tightrope.train.run import Epoch, PrivateRun, Sensitive, Step
 from tightrope.train.samplers import (
     BallsInBinsSampler,
+    CyclicPoissonSampler,
     CyclicSampler,
     FixedSizeSampler,
     FullBatchSampler,
     PoissonSampler,
+    SeparatedSampler,
     ShuffledSampler,
     TruncatedPoissonSampler,
     Users,
@@ -79,6 +82,8 @@ __all__ = [
     "CyclicSampler",
     "BallsInBinsSampler",
     "FullBatchSampler",
+    "CyclicPoissonSampler",
+    "SeparatedSampler",
     "Users",
     "UserData",
     "first_rows",
@@ -88,6 +93,7 @@ __all__ = [
     "AdaptiveClip",
     "GaussianNoise",
     "DiscreteGaussianNoise",
+    "CorrelatedNoise",
     "shard",
     "whole_weights",
     "RunFolder",

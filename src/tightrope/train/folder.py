@@ -27,6 +27,7 @@ from tightrope.evidence.certificate import FILE, write
 from tightrope.evidence.commitment import read_key, write_key
 from tightrope.evidence.run_facts import Measured
 from tightrope.train.clip import AdaptiveClip
+from tightrope.train.correlated_noise import CorrelatedNoise
 from tightrope.train.files import (
     FolderLock,
     hide,
@@ -44,8 +45,7 @@ from tightrope.train.ranks import (
     local,
     rank_and_size,
 )
-from tightrope.train.record import certificate_of, resume_isolation, stored_isolation
-from tightrope.train.several import name_of
+from tightrope.train.record import certificate_of, name_of, resume_isolation, stored_isolation
 
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun
@@ -198,8 +198,11 @@ class RunFolder:
             "optimizer": optimizer_plain,
             "extras": {name: _plain(name, extra) for name, extra in self._extras.items()},
             "ranks": from_all_ranks(self._local_state(run)),
+            "samplers": from_all_ranks(run.sampler.lasting()),
         }
         tensors = {"model": model_tensors, "optimizer": optimizer_tensors}
+        if isinstance(run.noise, CorrelatedNoise):
+            tensors["noise"] = run.noise.kept()
         if in_parts(run.model):
             _save_parts(self.path, f"step-{run.steps:09d}", tensors, state)
         elif rank_and_size()[0] == 0:
@@ -244,13 +247,21 @@ class RunFolder:
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])
         run.accept_stored_weights()
-        local = state["ranks"][rank_and_size()[0]]
+        rank = rank_and_size()[0]
+        local = state["ranks"][rank]
+        run.sampler.last(state.get("samplers", {rank: None})[rank])
         if replay and local is not None:
             run.ledger.taken = state["step"]
             self._restore_randomness(run, local)
         else:
             run.ledger.taken = run.sampler.go_on_after(released)
             run.sampler_state = run.sampler.state()
+        if isinstance(run.noise, CorrelatedNoise):
+            own = tensors.get("noise", {}) if rank == 0 or in_parts(run.model) else None
+            lost = run.ledger.taken - state["step"]
+            run.noise.keep_on(own, state["step"], lost, run.device)
+        if stored_isolation(run).as_dict() != state["isolation"]:
+            self.save()  # a crash must not lose how the next steps kept examples apart
 
     def _count_of_all_ranks(self, run: PrivateRun, saved: int) -> None:
         known = (0, True) if self._journal is None else (self._journal.last, self._journal.private)
@@ -281,7 +292,11 @@ class RunFolder:
         different = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
         if different:
             listed = "; ".join(
-                f"{key}: stored {stored.get(key)!r}, now {now.get(key)!r}" for key in different
+                # a digest of the data would show that a guess of them is right
+                "data: other records than those stored"
+                if key == "data"
+                else f"{key}: stored {stored.get(key)!r}, now {now.get(key)!r}"
+                for key in different
             )
             raise InvalidInput(
                 f"{self.path} holds another run ({listed}). Resume with the parts and the data it "

@@ -36,7 +36,7 @@ from tightrope.entropy import WordStream, open_stream
 from tightrope.train.gradients.forms import scratch, scratch_scope
 from tightrope.validate import check_non_negative
 
-__all__ = ["GaussianNoise", "Noise", "neighbours"]
+__all__ = ["GaussianNoise", "Noise", "in_groups", "neighbours", "unpack"]
 
 # State of PyTorch's CPU generator in words: seed and counters, then 624 of the Mersenne twister.
 _FIRST_WORD, _WORDS = 3, 624
@@ -80,6 +80,13 @@ class GaussianNoise:
         self._generators: dict[torch.device, torch.Generator] = {}
         self._kept: deque[_Kept] = deque(maxlen=1)
 
+    @classmethod
+    def under(cls, key: bytes) -> GaussianNoise:
+        """Of deviation 1, the same whenever it is drawn under this key."""
+        noise = cls(1.0)
+        noise._stream = WordStream(key, cryptographic=False)
+        return noise
+
     @property
     def noise_multiplier(self) -> float:
         return self._noise_multiplier
@@ -107,13 +114,22 @@ class GaussianNoise:
             self._draw(sums, kept[1], part)
             self._kept.append(kept)
             return
-        most = _TOGETHER if sums[0].is_cuda else _IN_CACHE
-        for group in neighbours(list(_cut(sums)), most):
+        for group in in_groups(sums):
             with scratch_scope():
                 self._draw(group, Draws.like(group, scratch), part)
 
+    def drawn(self, sums: list[Tensor], scale: float, dtype: torch.dtype | None = None) -> Tensor:
+        """Noise of this deviation for tensors together, in a row, in scratch memory."""
+        draws = Draws.like(sums, scratch, dtype)
+        self._fill(draws, scale / math.sqrt(2))
+        return draws.first
+
     def _draw(self, sums: list[Tensor], draws: Draws, part: float) -> None:
         """Add two draws, each with `part` as its deviation."""
+        self._fill(draws, part)
+        torch._foreach_add_(sums, draws.views)
+
+    def _fill(self, draws: Draws, part: float) -> None:
         device = draws.device
         generator = self._generators.pop(device, None) or torch.Generator(device)
         for one in draws.under_one_key:
@@ -121,7 +137,6 @@ class GaussianNoise:
             one.normal_(0.0, part, generator=generator)
         # The two draws first: what is released is the sum and a number, rounded once.
         draws.first.add_(draws.second)
-        torch._foreach_add_(sums, draws.views)
         self._generators[device] = generator
 
     def _kept_for(self, sums: list[Tensor]) -> _Kept | None:
@@ -156,9 +171,11 @@ class Draws(NamedTuple):
     views: list[Tensor]  # of the first, in the shapes of the tensors
 
     @classmethod
-    def like(cls, sums: list[Tensor], memory: Callable[..., Tensor]) -> Draws:
+    def like(
+        cls, sums: list[Tensor], memory: Callable[..., Tensor], dtype: torch.dtype | None = None
+    ) -> Draws:
         size = sum(total.numel() for total in sums)
-        both = memory((2, size), dtype=sums[0].dtype, device=sums[0].device)
+        both = memory((2, size), dtype=dtype or sums[0].dtype, device=sums[0].device)
         first, second = both.unbind()
         keyed = (both,) if both.device.type == "cpu" else (first, second)
         return cls(both.device, keyed, first, second, unpack(first, sums))
@@ -170,6 +187,12 @@ _Kept = tuple[list[Any], Draws]  # with the shapes of the release that it was fo
 def _small(sums: list[Tensor]) -> bool:
     kinds = {(total.device, total.dtype) for total in sums}
     return len(kinds) == 1 and sum(total.numel() for total in sums) <= _LARGEST_KEPT
+
+
+def in_groups(sums: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Views of the sums, in the groups that get their draws at once."""
+    most = _TOGETHER if sums[0].is_cuda else _IN_CACHE
+    return neighbours(list(_cut(sums)), most)
 
 
 def _cut(sums: list[Tensor]) -> Iterator[Tensor]:

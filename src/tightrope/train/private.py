@@ -22,9 +22,9 @@ from torch.utils.data import DataLoader
 
 from tightrope.calibrate import Target, find_noise
 from tightrope.errors import BudgetExceeded, InvalidInput
-from tightrope.ledger.fitting import noise_that_fits
-from tightrope.process import NoisySGD
+from tightrope.ledger.book import noise_that_fits
 from tightrope.train.clip import Clip, FlatClip
+from tightrope.train.correlated_noise import CorrelatedNoise
 from tightrope.train.data import loader_settings
 from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.fitting import Evaluation, Logger, Outcome, evaluate, fit
@@ -32,7 +32,7 @@ from tightrope.train.noise import GaussianNoise, Noise
 from tightrope.train.ranks import by_rank_0
 from tightrope.train.run import PrivateRun
 from tightrope.train.samplers import AbstractSampler, PoissonSampler
-from tightrope.train.spending import Budget, Reserved
+from tightrope.train.spending import Budget, Reserved, process_of
 from tightrope.validate import (
     check_count,
     check_positive,
@@ -72,7 +72,8 @@ def private(
         from it. `len(dataset)` itself is private, since it shows whether one record is there.
     epsilon, delta: the whole budget; delta is 1/records^1.1 if left out. A budget that protects no
         one (delta of 1/records or more, epsilon of 36 or more) is warned of: PromisesNothing.
-    sampler, clip, noise, expected_batch_size, budget: parts of your own in the place of these.
+    sampler, clip, noise, expected_batch_size, budget: parts of your own in the place of these. For
+        CorrelatedNoise(strategy) the least noise is found too; it needs a length.
     options: of PrivateRun, such as folder, schedule, lengths, executor, micro_batch.
     """
     if isinstance(data, DataLoader) and batch_size is None:
@@ -91,8 +92,8 @@ def private(
     if clip is None:
         clip = FlatClip(1.0 if clip_norm is None else clip_norm)
     budget = _budget(budget, epsilon, delta, records)
-    if noise is None:
-        noise = _noise(budget, sampler, length, arithmetic)
+    if noise is None or (isinstance(noise, CorrelatedNoise) and not noise.sized):
+        noise = _noise(budget, sampler, length, arithmetic, noise)
     run = PrivateRun(
         model, optimizer, data, loss, sampler=sampler, clip=clip, noise=noise, steps=length,
         expected_batch_size=expected_batch_size, budget=budget, delta=delta,
@@ -156,19 +157,24 @@ def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> Gaussi
 
     Of what a ledger has left, the least in hundredths.
     """
-    run = NoisySGD(sampler.sampling, 1.0, check_count(steps, "steps", low=1), sampler.adjacency)
+    return GaussianNoise(_least_noise(budget, sampler, GaussianNoise(1.0), steps))
+
+
+def _least_noise(budget: Budget, sampler: AbstractSampler, kind: Noise, steps: int) -> float:
+    """Of noise of this kind, whose own noise multiplier is 1."""
+    run = process_of(sampler, kind, check_count(steps, "steps", low=1))
     noise = 0.0
     if budget.pair is not None:
         protected = run if sampler.users is None else sampler.users.process(run)
         noise = find_noise(protected, Target.approx_dp(*budget.pair)).value
     if budget.dataset is None:
-        return GaussianNoise(noise)
+        return noise
     start = replace(run, noise_multiplier=max(noise, 1.0))
     excess = Reserved(budget.ledger, budget.dataset).excess
     left = by_rank_0(lambda: noise_that_fits(start, excess))
     if left is None:
         raise BudgetExceeded(f"No noise makes {steps} steps fit into {budget.dataset!r}.")
-    return GaussianNoise(max(noise, left))
+    return max(noise, left)
 
 
 def poisson_sampler(records: int | None, batch_size: int | None) -> PoissonSampler:
@@ -226,13 +232,19 @@ def _budget(
 
 
 def _noise(
-    budget: Budget | None, sampler: AbstractSampler, length: int | None, arithmetic: str
+    budget: Budget | None,
+    sampler: AbstractSampler,
+    length: int | None,
+    arithmetic: str,
+    correlated: CorrelatedNoise | None,
 ) -> Noise:
     if budget is None or length is None:
         raise InvalidInput(
             "The noise is not known: give epsilon and a length (epochs or steps), from which the "
             "least noise is found, or noise=GaussianNoise(1.1)."
         )
+    if correlated is not None:
+        return correlated.of(_least_noise(budget, sampler, correlated.of(1.0), length))
     found = noise_for(budget, sampler, steps=length)
     if arithmetic == "strict":
         return DiscreteGaussianNoise(found.noise_multiplier)

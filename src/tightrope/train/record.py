@@ -17,7 +17,6 @@ from tightrope.train.isolation import Isolation
 from tightrope.train.noise import Noise
 from tightrope.train.ranks import rank_and_size
 from tightrope.train.samplers import AbstractSampler
-from tightrope.train.several import name_of
 from tightrope.validate import check_delta
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ __all__ = [
     "RunRecord",
     "certificate_of",
     "isolation_facts",
+    "name_of",
     "not_private_because",
     "record_of",
     "resume_isolation",
@@ -119,6 +119,7 @@ def settings_of(run: PrivateRun) -> dict[str, Any]:
         **run.arithmetic.facts(),
         "noise": type(run.noise).__name__,
         "noise_multiplier": run.noise.noise_multiplier,
+        **({"strategy": run.ledger.strategy.digest} if run.ledger.strategy else {}),
         "expected_batch_size": run.expected_batch_size,
         "parameters": [list(pair) for pair in zip(run.names, shapes, strict=True)],
         "ranks": rank_and_size()[1],
@@ -151,6 +152,14 @@ def summary_of(run: PrivateRun) -> str:
         ),
     }
     return "\n".join(f"{name:<9} {words}" for name, words in lines.items())
+
+
+def name_of(optimizer: Any) -> str:
+    """Of its kind, or of each kind where there are several (see `checks`)."""
+    each = getattr(optimizer, "each", None)
+    if each is None:
+        return type(optimizer).__name__
+    return ", ".join(f"{name}: {type(rule).__name__}" for name, rule in each.items())
 
 
 def record_of(run: PrivateRun) -> RunRecord:

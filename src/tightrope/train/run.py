@@ -40,8 +40,10 @@ from tightrope.train.checks import (
     check_parts,
     check_trains,
     checked_schedules,
+    groups_of,
 )
 from tightrope.train.clip import AdaptiveClip, Clip
+from tightrope.train.correlated_noise import CorrelatedNoise
 from tightrope.train.data import Group, LoaderSettings, Records, loader_settings, to_device
 from tightrope.train.executors.plain import flat
 from tightrope.train.executors.strict import own_draws
@@ -70,7 +72,6 @@ from tightrope.train.record import (
     summary_of,
 )
 from tightrope.train.samplers import AbstractSampler
-from tightrope.train.several import groups_of
 from tightrope.train.spending import Budget, Ledger
 from tightrope.train.users import UserData, loss_of_users, rows_of_users, with_views
 from tightrope.validate import check_count, check_delta, check_positive
@@ -222,6 +223,8 @@ class PrivateRun:
                 model, executor=executor, isolation=isolation, arithmetic=arithmetic, noise=noise
             )
         sampler.check_free()
+        if isinstance(noise, CorrelatedNoise):
+            noise.check_free(steps)
         self.views = check_count(views, "views", low=1)  # on the certificate
         if views > 1 or augment is not None:
             loss = with_views(loss, views, augment)
@@ -256,6 +259,7 @@ class PrivateRun:
             self.ledger.plan(steps)
         elif budget is None or (budget.pair is None and budget.dataset is None):
             self.ledger.plan(None)
+        self.ledger.check_strategy()
         pair = None if budget is None else budget.pair
         self.delta = float(check_delta(delta)) if delta is not None else pair[1] if pair else None
         self.data_key, self._home = new_key(), here()
@@ -282,6 +286,8 @@ class PrivateRun:
         sampler.belong_to(self)
         if isinstance(clip, AdaptiveClip):
             clip.belong_to_a_run()
+        if isinstance(noise, CorrelatedNoise):
+            noise.belong_to_a_run(self.ledger.length.planned)
         self._written: list[tuple[Tensor, Any]] = []  # weights with their versions
         self._mark_weights()
         self.folder: RunFolder | None = None
@@ -434,6 +440,8 @@ class PrivateRun:
         self.ledger.forfeit(agree(facts, self.ledger.forfeited, self.device))
         self.ledger.forfeit(not_private_because(self.sampler, self.noise))
         number = self.steps + 1
+        if isinstance(self.noise, CorrelatedNoise):
+            self.noise.go_to(number)
         self.sampler_state = drawn.state  # spent, even if it cannot be written down
         self.ledger.count(number)  # before there is anything to see
         with torch.no_grad():

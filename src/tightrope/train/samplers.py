@@ -21,22 +21,24 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tightrope.entropy import WordStream, here, open_stream
+from tightrope.entropy import KEY_BYTES, WordStream, here, open_stream
 from tightrope.errors import InvalidInput
 from tightrope.process import (
     AbstractSampling,
     BallsInBinsSampling,
+    CyclicPoissonSampling,
     CyclicSampling,
     FixedSizeSampling,
     FullBatch,
     PoissonSampling,
     Process,
+    SeparatedSampling,
     ShuffledSampling,
     TruncatedPoissonSampling,
     UserLevel,
 )
 from tightrope.process.adjacency import Adjacency, check_rows
-from tightrope.validate import check_count
+from tightrope.validate import check_count, check_positive
 
 __all__ = [
     "Users",
@@ -50,6 +52,8 @@ __all__ = [
     "BallsInBinsSampler",
     "CyclicSampler",
     "ShuffledSampler",
+    "CyclicPoissonSampler",
+    "SeparatedSampler",
 ]
 
 
@@ -201,6 +205,14 @@ class AbstractSampler(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         self._stream.restore(state["stream"])
 
+    def lasting(self) -> str | None:
+        """What holds for the whole run, to be stored with it; None where nothing does."""
+        return None
+
+    def last(self, stored: str | None) -> None:
+        """Go on with what was stored."""
+        assert stored is None
+
 
 @final
 class PoissonSampler(AbstractSampler):
@@ -339,9 +351,9 @@ class _EpochSampler(AbstractSampler):
             self._begin_epoch(0)
         if self._population not in (None, population):
             raise InvalidInput(
-                f"The epoch under way began with {self._population} records, now there are "
-                f"{population}: some would join twice in it. Finish the epoch with the data it "
-                "began with; other data need a run of their own."
+                "The data have another number of records than when the epoch under way began: "
+                "some would join twice in it. Finish the epoch with the data it began with; other "
+                "data need a run of their own."
             )
         if self._bins is None:
             self._population, self._bins = population, self._assign(population)
@@ -433,3 +445,155 @@ class BallsInBinsSampler(_EpochSampler):
         # 64-bit words modulo the number of bins: the bias is below bins / 2^64.
         bins = self._stream.words(population) % np.uint64(self.batches_per_epoch)
         return bins.astype(np.int64)
+
+
+# ---- batches that are far apart ------------------------------------------------------------------
+
+
+class _LastingSampler(AbstractSampler):
+    """Common part of samplers whose records keep to an order of their own for the whole run.
+
+    The order comes from a key, each record's independently of the others'. The key is stored with
+    the run, so that a resumed one keeps to the same order. Accounts hold for each order of the
+    others; but places in the data decide who has which, so with the key one could see whether an
+    earlier record is missing: it stays as secret as the rest of the folder.
+    """
+
+    adjacencies = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
+    splits_over_ranks = True
+    memoryless = False
+
+    def __init__(self, sampling: Any, **options: Any) -> None:
+        super().__init__(sampling, **options)
+        self._take_key()
+
+    def for_rank(self, rank: int) -> None:
+        super().for_rank(rank)
+        self._take_key()
+
+    def _take_key(self) -> None:
+        self.last(self._stream.words(4).tobytes().hex())
+
+    @property
+    def place(self) -> int:
+        return self._place
+
+    def _words(self, population: int) -> NDArray[np.uint64]:
+        """One for each record, the same in the whole run."""
+        return WordStream(self._key, cryptographic=False).words(population)
+
+    def lasting(self) -> str:
+        return self._key.hex()
+
+    def last(self, stored: str | None) -> None:
+        if stored is None or len(bytes.fromhex(stored)) != KEY_BYTES:
+            raise InvalidInput(
+                f"The order of {type(self).__name__} was not stored with the run, and in another "
+                "order records could join too soon. Resume from a folder that was written whole."
+            )
+        self._key, self._place = bytes.fromhex(stored), 0
+        self._population: int | None = None
+
+    def draw(self, population: int) -> Indices:
+        if self._population not in (None, population):
+            raise InvalidInput(
+                f"The run began with {self._population} records, now there are {population}: some "
+                "would join too soon. Other data need a run of their own."
+            )
+        first, self._population = self._population is None, population
+        batch = self._batch(population, first)
+        self._place += 1
+        return batch
+
+    @abstractmethod
+    def _batch(self, population: int, first: bool) -> Indices:
+        """The batch at this place. first: whether it is the first one since a key or a place."""
+
+    def go_on_after(self, steps: int) -> int:
+        self._place, self._population = steps, None
+        return steps
+
+    def state(self) -> dict[str, Any]:
+        return {"stream": self._stream.state(), "key": self._key.hex(), "place": self._place}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._stream.restore(state["stream"])
+        self.last(state["key"])
+        self.go_on_after(int(state["place"]))
+
+
+@final
+class CyclicPoissonSampler(_LastingSampler):
+    """Each step draws from the next of `cycle` groups; of these each record joins with `join_rate`.
+
+    Every record is in one group, chosen uniformly once for the whole run. For correlated noise of
+    at most `cycle` bands: a record joins at most once in so many steps.
+    """
+
+    def __init__(self, join_rate: float, cycle: int, **options: Any) -> None:
+        declared = CyclicPoissonSampling(join_rate, cycle)
+        super().__init__(declared, **options)
+        self._cycle, self._everybody = declared.cycle, declared.join_rate >= 1.0
+        self._threshold = min(int(declared.join_rate * 2.0**64), 2**64 - 1)
+
+    def _batch(self, population: int, first: bool) -> Indices:
+        if first:  # 64-bit words modulo the number of groups: the bias is below groups / 2^64
+            self._groups = (self._words(population) % np.uint64(self._cycle)).astype(np.int64)
+        group = np.flatnonzero(self._groups == self._place % self._cycle).astype(np.int64)
+        if self._everybody:
+            return group
+        return group[self._stream.words(len(group)) < np.uint64(self._threshold)]
+
+
+@final
+class SeparatedSampler(_LastingSampler):
+    """Every record joins with `rate`, each time `separation` steps or more after the time before.
+
+    After `most_joins` times it joins no more. For correlated noise of any strategy, for batches
+    that come in no fixed order: which record joins when is not counted as secret.
+    """
+
+    def __init__(self, rate: float, separation: int, most_joins: int, **options: Any) -> None:
+        declared = SeparatedSampling(separation, most_joins)
+        super().__init__(declared, **options)
+        value = float(check_positive(rate, "rate"))
+        if value * separation > 1.0:
+            raise InvalidInput(
+                f"A record that joins {separation} steps apart joins at most one in {separation} "
+                f"of them; got rate={value:g}. Give a rate of at most 1/{separation}."
+            )
+        self._rate, self._gap, self._most = value, declared.separation, declared.most_joins
+        # after the separation, the chance to join at each step
+        self._chance = min(1.0 / (1.0 / value - separation + 1.0), 1.0)
+
+    def _batch(self, population: int, first: bool) -> Indices:
+        if first:
+            self._begin(population)
+            for place in range(self._place):  # a resumed run: who has joined when
+                self._at(place)
+        return self._at(self._place)
+
+    def _begin(self, population: int) -> None:
+        """The first times, so that batches have the same size from the first step on."""
+        self._order = WordStream(self._key, cryptographic=False)
+        u = self._uniform(population)
+        waits = self._gap * self._rate  # the chance that a record is in its separation
+        later = self._gap + self._wait(np.maximum(u - waits, 0.0) / max(1.0 - waits, 1e-300))
+        self._next = np.where(u < waits, np.floor(u / self._rate).astype(np.int64), later)
+        self._joins = np.zeros(population, dtype=np.int64)
+
+    def _at(self, place: int) -> Indices:
+        batch = np.flatnonzero(self._next == place).astype(np.int64)
+        self._joins[batch] += 1
+        after = place + self._gap + self._wait(self._uniform(len(batch)))
+        self._next[batch] = np.where(self._joins[batch] < self._most, after, -1)
+        return batch
+
+    def _uniform(self, count: int) -> NDArray[np.float64]:
+        return (self._order.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def _wait(self, u: NDArray[np.float64]) -> Indices:
+        """Steps until one joins, from a uniform number."""
+        if self._chance >= 1.0:
+            return np.zeros(len(u), dtype=np.int64)
+        return np.floor(np.log1p(-u) / np.log1p(-self._chance)).astype(np.int64)

@@ -6,20 +6,25 @@ that run, so what is accounted is what is trained.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_steps
+from tightrope.correlated.strategies import Strategy, white
 from tightrope.entropy import here
 from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.ledger import open_ledger
 from tightrope.ledger.spending import check_private, in_force
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
+    CorrelatedSGD,
+    CyclicPoissonSampling,
     NoisySGD,
     Process,
+    SeparatedSampling,
     Sequence,
     StoppedAtWill,
     UserLevel,
@@ -36,7 +41,15 @@ if TYPE_CHECKING:
     from tightrope.ledger.office import BudgetLedger
     from tightrope.ledger.reservation import Reservation
 
-__all__ = ["Length", "Claim", "Reserved", "check_source", "Budget", "Ledger"]
+__all__ = [
+    "Length",
+    "Claim",
+    "Reserved",
+    "check_source",
+    "Budget",
+    "Ledger",
+    "process_of",
+]
 
 
 @final
@@ -107,7 +120,7 @@ class Reserved:
         over: float = book.excess(process and book.terms.of_one(process))
         return over
 
-    def begin(self, run: NoisySGD) -> None:
+    def begin(self, run: NoisySGD | CorrelatedSGD) -> None:
         """Reserve; BudgetExceeded, with what would fit, if it is too much."""
 
         def reserve() -> Any:
@@ -300,6 +313,8 @@ class Ledger:
         """Are these the sampling and the noise that are accounted?"""
         if sampler is self._sampler and noise is self._noise:
             return True
+        if self.strategy is not None and noise is not self._noise:
+            return False  # another object does not take back what this one has added
         return _accounted(self._sampler, self._noise) == _accounted(sampler, noise)
 
     def process(self, steps: int | None = None) -> Process:
@@ -315,9 +330,25 @@ class Ledger:
         users = self._sampler.users
         return process if users is None else users.process(process)
 
-    def _run(self, steps: int) -> NoisySGD:
-        sampling, noise_multiplier, adjacency, _ = _accounted(self._sampler, self._noise)
-        return NoisySGD(sampling, noise_multiplier, steps, adjacency)
+    def _run(self, steps: int) -> NoisySGD | CorrelatedSGD:
+        return process_of(self._sampler, self._noise, steps)
+
+    @property
+    def strategy(self) -> Strategy | None:
+        """How the noise is correlated over the steps, where it is."""
+        return _strategy_of(self._sampler, self._noise)
+
+    def check_strategy(self) -> None:
+        """Refuse correlated noise that no account covers with these batches, or of no length."""
+        if self.strategy is None:
+            return
+        if self.length.planned is None:
+            raise InvalidInput(
+                "What correlated noise, or batches that keep apart, lose is accounted for all "
+                "steps together, so their number must be known before the first one. Say steps= "
+                "or epochs=."
+            )
+        account(self._run(self.length.planned)).guarantee()  # raises with every reason
 
     def epsilon(self, delta: float, steps: int | None = None) -> Interval:
         """Certified epsilon of `steps` steps (those released so far).
@@ -384,6 +415,11 @@ class Ledger:
         epsilon, delta = budget.pair
         return self._noise.noise_multiplier > 0 and self.epsilon(delta, steps).upper <= epsilon
 
+    def _planned_within(self, budget: Budget, planned: int) -> int:
+        """The most steps of a plan that fit; each is the beginning of the next."""
+        fitting = bisect_left(range(1, planned + 1), True, key=lambda n: not self._fits(budget, n))
+        return int(fitting)
+
     def _reserve(self, reserved: Reserved) -> None:
         """The longest run that may happen, which is its plan from now on."""
         longest = self.length.planned
@@ -444,7 +480,11 @@ class Ledger:
         epsilon, delta = budget.pair
         if self._noise.noise_multiplier == 0 or self.epsilon(delta, 0).upper > epsilon:
             return 0
-        alone = find_steps(self._run(1), Target.approx_dp(epsilon, delta)).value
+        if self.strategy is not None:
+            return self._planned_within(budget, self.length.planned or 0)
+        one = self._run(1)
+        assert isinstance(one, NoisySGD)
+        alone = find_steps(one, Target.approx_dp(epsilon, delta)).value
         return _largest(
             lambda steps: self.epsilon(delta, steps).upper <= epsilon,
             guess=min(max(int(alone), 1), LONGEST_RUN),
@@ -453,7 +493,23 @@ class Ledger:
 
 def _accounted(sampler: AbstractSampler, noise: Noise) -> tuple[Any, ...]:
     """What of the running objects is accounted."""
-    return sampler.sampling, noise.noise_multiplier, sampler.adjacency, sampler.users
+    return process_of(sampler, noise, 1), sampler.users
+
+
+_APART = (CyclicPoissonSampling, SeparatedSampling)  # accounted for with a strategy, or with C = I
+
+
+def _strategy_of(sampler: AbstractSampler, noise: Any) -> Strategy | None:
+    """How noise is correlated over the steps; None where every step is accounted by itself."""
+    own: Strategy | None = getattr(noise, "strategy", None)
+    return white() if own is None and isinstance(sampler.sampling, _APART) else own
+
+
+def process_of(sampler: AbstractSampler, noise: Noise, steps: int) -> NoisySGD | CorrelatedSGD:
+    """What so many steps with these parts are."""
+    parts = (sampler.sampling, noise.noise_multiplier, steps, sampler.adjacency)
+    strategy = _strategy_of(sampler, noise)
+    return NoisySGD(*parts) if strategy is None else CorrelatedSGD(strategy, *parts)
 
 
 def _largest(holds: Callable[[int], bool], guess: int) -> int:

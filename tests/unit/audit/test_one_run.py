@@ -12,8 +12,7 @@ from scipy.optimize import linprog
 from scipy.stats import binom, norm
 
 from tightrope.audit import audit_one_run
-from tightrope.audit.one_run import epsilon_lower, p_value
-from tightrope.audit.one_run_tradeoff import gaussian_survivor, mu_lower, refutes
+from tightrope.audit.one_run import epsilon_lower, gaussian_survivor, mu_lower, p_value, refutes
 from tightrope.errors import InvalidInput
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "audit.json").read_text())

@@ -11,7 +11,15 @@ from typer.testing import CliRunner
 from tightrope import GaussianMechanism
 from tightrope.audit import save_audit
 from tightrope.cli.app import app
-from tightrope.cli.roc_drawing import ATTACK, HEIGHT, LIMIT, WIDTH, roc_drawing, roc_table, scatter
+from tightrope.cli.audit_command import (
+    ATTACK,
+    HEIGHT,
+    LIMIT,
+    WIDTH,
+    roc_drawing,
+    roc_table,
+    scatter,
+)
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 
 CLAIM = GaussianGuarantee(1.0)

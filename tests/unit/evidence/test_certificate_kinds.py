@@ -31,7 +31,7 @@ pytest.importorskip("sklearn", reason="the estimators need scikit-learn")
 
 from tightrope.convex.certificate import is_data_of_fit  # noqa: E402
 from tightrope.estimators import PrivateLogisticRegression  # noqa: E402
-from tightrope.evidence.diagnostics import Diagnostic, read_diagnostics  # noqa: E402
+from tightrope.evidence.run_folder import Diagnostic, read_diagnostics  # noqa: E402
 from tightrope.train import (  # noqa: E402
     Budget,
     Evaluation,

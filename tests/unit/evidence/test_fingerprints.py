@@ -15,7 +15,7 @@ from scipy import sparse
 
 import tightrope
 from tightrope.errors import InvalidInput
-from tightrope.evidence.code import code_fingerprint, library
+from tightrope.evidence.certificate import code_fingerprint, library
 from tightrope.evidence.commitment import (
     commit,
     fingerprint_of_arrays,

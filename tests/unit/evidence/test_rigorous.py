@@ -23,11 +23,15 @@ from tightrope import (  # noqa: E402
     account,
 )
 from tightrope.errors import InvalidInput, NotCertified  # noqa: E402
+from tightrope.evidence.ball_arithmetic import (  # noqa: E402
+    Composition,
+    Reach,
+    RigorousLine,
+    SampledStep,
+    Tail,
+)
 from tightrope.evidence.certificate import certify, chain_of  # noqa: E402
 from tightrope.evidence.rigorous import prove_epsilon, reprove  # noqa: E402
-from tightrope.evidence.rigorous_law import SampledStep  # noqa: E402
-from tightrope.evidence.rigorous_profile import Composition, Reach, RigorousLine  # noqa: E402
-from tightrope.evidence.rigorous_tail import Tail  # noqa: E402
 from tightrope.process import Adjacency, Sequence  # noqa: E402
 
 SMALL = NoisySGD(PoissonSampling(0.5), noise_multiplier=5.0, steps=100)
@@ -110,7 +114,7 @@ def test_the_spread_is_a_close_upper_bound(sign: int) -> None:
 def test_the_line_bounds_delta_from_above(sign: int, shrunk: tuple[float, float]) -> None:
     """Whatever its period and reach; compared with the accountant's proved interval."""
     from tightrope.guarantee.loss.contour import log_delta
-    from tightrope.guarantee.loss.profile import SampledGaussianPair
+    from tightrope.guarantee.loss.pairs import SampledGaussianPair
 
     direction: Any = "remove" if sign > 0 else "add"
     exact = log_delta(((SampledGaussianPair(0.5, 0.2, direction), 100),), 3.0)

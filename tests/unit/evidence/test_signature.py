@@ -16,8 +16,9 @@ import pytest
 
 from tightrope import GaussianMechanism
 from tightrope.errors import InvalidInput, MissingTool
-from tightrope.evidence.certificate import certify, chain_of, titled
+from tightrope.evidence.certificate import Title, certify, chain_of, titled
 from tightrope.evidence.check import Check, State, Verdict, holds, verdict
+from tightrope.evidence.files import canonical, parse
 from tightrope.evidence.signature import (
     Trust,
     detached,
@@ -27,8 +28,6 @@ from tightrope.evidence.signature import (
     signature_by,
     signed,
 )
-from tightrope.evidence.strict_json import canonical, parse
-from tightrope.evidence.title import Title
 from tightrope.evidence.verify import verify
 
 

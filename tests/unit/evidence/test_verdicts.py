@@ -16,10 +16,9 @@ from typer.testing import CliRunner
 from tightrope import GaussianMechanism, LaplaceMechanism, NoisySGD, PoissonSampling
 from tightrope.cli import tables
 from tightrope.cli.app import app
-from tightrope.cli.verdict import verdict_of
+from tightrope.cli.tables import verdict_of
 from tightrope.evidence import Check, Verdict, certify, holds, rigorous, verdict, verify
-from tightrope.evidence.certificate import titled, write
-from tightrope.evidence.title import Title
+from tightrope.evidence.certificate import Title, titled, write
 from tightrope.process import DeclaredApproxDP
 from tightrope.report.page import Page, html_page
 from tightrope.validate import no_promise

@@ -15,7 +15,7 @@ pytest.importorskip("starlette", reason="the page needs Starlette")
 import uvicorn
 
 from tightrope.evidence.verify import holds, verify
-from tightrope.explore.serve import explore_app
+from tightrope.explore.page import explore_app
 
 # What the page says of itself in the very moment in which a slider has moved.
 AT_ONCE = """() => document.activeElement.addEventListener("input", () => {

@@ -14,8 +14,7 @@ from starlette.testclient import TestClient
 
 from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.errors import ContradictoryMethods, InvalidInput
-from tightrope.explore.answers import ANSWERS, setting_of
-from tightrope.explore.serve import explore_app
+from tightrope.explore.page import ANSWERS, explore_app, setting_of
 
 MNIST = {"batch_size": "256", "dataset_size": "60000", "noise": "1.1", "epochs": "60"}
 MNIST |= {"delta": "1e-5"}

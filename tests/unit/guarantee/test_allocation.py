@@ -18,7 +18,7 @@ from tightrope.evidence.certificate import certify
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.curve import LossCurve
-from tightrope.guarantee.loss.profile import AllocationPair
+from tightrope.guarantee.loss.pairs import AllocationPair
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,
@@ -27,7 +27,7 @@ from tightrope.process import (
     NoisySGD,
     Sequence,
 )
-from tightrope.theorems import balls_in_bins_exact
+from tightrope.theorems.bins import BallsInBinsExact
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "allocation.json").read_text())
 EPSILONS = [case for case in CASES if case["name"] == "balls_in_bins"]
@@ -105,7 +105,7 @@ def test_a_replaced_record_is_two_of_them() -> None:
         for adjacency in (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
     )
     assert replaced.epsilon(1e-5).upper > 1.5 * one.epsilon(1e-5).upper
-    far = balls_in_bins_exact.guarantee(NoisySGD(BallsInBinsSampling(50), 30.0, 150)).epsilon(1e-5)
+    far = BallsInBinsExact.guarantee(NoisySGD(BallsInBinsSampling(50), 30.0, 150)).epsilon(1e-5)
     same = account(GaussianMechanism(30.0 / math.sqrt(3))).epsilon(1e-5)
     assert far.upper == pytest.approx(same.upper, rel=1e-9)
 

@@ -7,6 +7,7 @@ import pytest
 
 from tightrope.accounting import account
 from tightrope.errors import InvalidInput
+from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.loss.curve import LossCurve
 from tightrope.numerics.interval import IntervalArray
 from tightrope.process import (
@@ -47,6 +48,40 @@ def test_an_array_is_answered_point_by_point(name: str) -> None:
         for at, point in np.ndenumerate(points):
             alone = ask(float(point))
             assert (answer.lower[at], answer.upper[at]) == (alone.lower, alone.upper)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_guarantee_and_an_estimate_take_arrays_too(name: str) -> None:
+    found = account(RUNS[name])
+    promise, points = found.guarantee(), np.array([[0.01, 0.5], [0.2, 1.0]])
+    for ask in (promise.epsilon, promise.delta, promise.tradeoff, promise.true_positive_rate):
+        answer = ask(points)
+        assert isinstance(answer, IntervalArray) and answer.lower.shape == points.shape
+        for at, point in np.ndenumerate(points):
+            assert (answer.lower[at], answer.upper[at]) == (ask(point).lower, ask(point).upper)
+    assert [g.upper for g in promise.renyi(np.array([2.0, 8.0]))] == [
+        promise.renyi(order).upper for order in (2.0, 8.0)
+    ]
+    for estimate in (finding.outcome for finding in found.estimates):
+        assert isinstance(estimate, Estimate)
+        for view in (estimate.epsilon, estimate.delta, estimate.tradeoff):
+            several = view(points)
+            assert all(several[at] == view(point) for at, point in np.ndenumerate(points))
+
+
+def test_what_is_about_one_number_refuses_several() -> None:
+    found, two = account(NoisySGD(PoissonSampling(0.01), 1.0, 100)), np.array([1e-5, 1e-6])
+    promise = found.guarantee()
+    for ask in (
+        found.guarantee,
+        found.second_method,
+        found.compare,
+        promise.gaussian_mu,
+        lambda several: promise.posterior(several, 0.1),
+        lambda several: promise.posterior(0.1, several),
+    ):
+        with pytest.raises(InvalidInput, match="must be one number; got 2"):
+            ask(two)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("name", RUNS)

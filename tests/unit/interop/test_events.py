@@ -28,8 +28,7 @@ from tightrope import (
 )
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.interop import Setting, read, to_dp_event
-from tightrope.interop.dp_event import _READERS
-from tightrope.interop.events import FIELDS
+from tightrope.interop.dp_event import _READERS, FIELDS
 from tightrope.process import (
     DiscreteGaussianVector,
     DiscreteLaplaceMechanism,

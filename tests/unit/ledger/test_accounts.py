@@ -22,9 +22,9 @@ from tightrope.cli.ledger_command import app
 from tightrope.errors import InvalidInput
 from tightrope.ledger import Terms, Total, create_ledger, open_ledger
 from tightrope.ledger.log import START, canonical, next_entry
-from tightrope.ledger.roles import grant_roles
-from tightrope.ledger.serve import page_app
+from tightrope.ledger.store import grant_roles
 from tightrope.ledger.terms import skeleton
+from tightrope.ledger.views import page_app
 from tightrope.process import NoisySGD, PoissonSampling
 
 RUN = NoisySGD(PoissonSampling(0.01), 1.1, 400)

@@ -17,8 +17,7 @@ from tightrope.errors import (
     NotCertified,
 )
 from tightrope.ledger import ALONG_THE_WAY, IN_ADVANCE, Terms, Total
-from tightrope.ledger.book import Book
-from tightrope.ledger.fitting import noise_that_fits, steps_that_fit, what_would_fit
+from tightrope.ledger.book import Book, noise_that_fits, steps_that_fit, what_would_fit
 from tightrope.ledger.log import LogEntry, next_entry
 from tightrope.ledger.meter import with_orders
 from tightrope.process import (

@@ -25,7 +25,7 @@ from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate  # no
 from tightrope.estimators import PrivateLogisticRegression, PrivateSearch  # noqa: E402
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee  # noqa: E402
 from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger  # noqa: E402
-from tightrope.ledger.fitting import steps_that_fit  # noqa: E402
+from tightrope.ledger.book import steps_that_fit  # noqa: E402
 from tightrope.ledger.spending import spending  # noqa: E402
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling  # noqa: E402
 from tightrope.search import PoissonTrials, PrivateSelection  # noqa: E402

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from tightrope.cli.ledger_command import app
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.ledger import Terms, Total, create_ledger, open_ledger
-from tightrope.ledger.migrate import _config
-from tightrope.ledger.store import Store, shown
+from tightrope.ledger.store import Store, _config, shown
 from tightrope.process import NoisySGD, PoissonSampling
 
 RUN = NoisySGD(PoissonSampling(0.01), 1.1, 400)

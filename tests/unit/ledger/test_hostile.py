@@ -14,7 +14,7 @@ import pytest
 from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged
 from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger, open_ledger
 from tightrope.ledger.log import LogEntry, next_entry
-from tightrope.ledger.roles import grant_roles
+from tightrope.ledger.store import grant_roles
 from tightrope.process import (
     DeclaredRenyi,
     FullBatch,

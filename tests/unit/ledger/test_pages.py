@@ -15,7 +15,7 @@ pytest.importorskip("starlette", reason="the page needs Starlette")
 import uvicorn
 
 from tightrope.ledger import Terms, Total, create_ledger
-from tightrope.ledger.serve import page_app
+from tightrope.ledger.views import page_app
 from tightrope.process import FullBatch, NoisySGD
 
 RUN = NoisySGD(FullBatch(), 50.0, 100)

@@ -17,12 +17,10 @@ from typer.testing import CliRunner
 
 from tightrope.cli.ledger_command import app
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.log_signature import head_signer
-from tightrope.evidence.signature import new_key_pair
+from tightrope.evidence.signature import head_signer, new_key_pair
 from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger, open_ledger
-from tightrope.ledger.roles import grant_roles
-from tightrope.ledger.serve import page_app
-from tightrope.ledger.views import forecast_view
+from tightrope.ledger.store import grant_roles
+from tightrope.ledger.views import forecast_view, page_app
 from tightrope.process import GaussianMechanism, NoisySGD, PoissonSampling
 from tightrope.serving import check_host
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from tightrope.errors import BudgetExceeded
 from tightrope.ledger import open_ledger
-from tightrope.ledger.fitting import what_would_fit
+from tightrope.ledger.book import what_would_fit
 from tightrope.process import FullBatch, NoisySGD
 
 RUN = NoisySGD(FullBatch(), 20.0, 60)

@@ -13,8 +13,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="figures are drawn with it")
 
 from tightrope import FullBatch, NoisySGD
-from tightrope.evidence.certificate import certify
-from tightrope.evidence.title import Title
+from tightrope.evidence.certificate import Title, certify
 from tightrope.report.page import Page, html_page
 
 NOISE = {"private": 8.0, "not at all": 0.0, "large": 0.02}

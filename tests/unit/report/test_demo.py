@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tightrope.cli.app import app
-from tightrope.cli.demo_story import _fresh_folder
+from tightrope.cli.demo import _fresh_folder
 from tightrope.evidence.certificate import read
 from tightrope.evidence.verify import holds, verify
 

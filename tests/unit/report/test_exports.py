@@ -11,12 +11,10 @@ import pytest
 
 from tightrope import FullBatch, GaussianMechanism, NoisySGD
 from tightrope.errors import InvalidInput
-from tightrope.evidence.certificate import certify
+from tightrope.evidence.certificate import Title, certify
 from tightrope.evidence.run_facts import RunFacts
-from tightrope.evidence.title import Title
+from tightrope.report.exports import as_yaml, evaluation_sheet, missing, model_card, record_of
 from tightrope.report.page import Page
-from tightrope.report.registry import as_yaml, missing, record_of
-from tightrope.report.sheets import evaluation_sheet, model_card
 
 DELTA = 1e-5
 TITLE = Title("Example <b>Hospital", "Risk", "Discharges", "2026-11-01", 60_000)

@@ -18,9 +18,8 @@ pytest.importorskip("matplotlib", reason="figures are drawn with it")
 from tightrope import GaussianMechanism, NoisySGD, PoissonSampling, Sequence
 from tightrope.audit import save_audit
 from tightrope.errors import InvalidInput
-from tightrope.evidence.certificate import certify, chain_of, write
+from tightrope.evidence.certificate import Title, certify, chain_of, write
 from tightrope.evidence.run_facts import Measured, RunFacts, Spent
-from tightrope.evidence.title import Title
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.report.page import Page, html_page, markdown_page, page_of
 from tightrope.report.words import found_of, headline, meaning

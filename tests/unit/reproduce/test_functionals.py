@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from tightrope.errors import InvalidInput
 from tightrope.process import NoisySGD, PoissonSampling
-from tightrope.theorems import sampled_gaussian_clt_bdls19
+from tightrope.theorems.limits import clt_mu
 from tightrope_reproduce.formulas.functionals import functionals, limit, log_moment
 from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
 
@@ -51,7 +51,7 @@ def test_the_third_functional_of_sampled_steps_fades_and_the_limit_is_theorem_5s
     for steps in (100, 10_000):
         rate = 0.5 / math.sqrt(steps)
         mu, last = limit(_gaussian(1.0, rate), steps)
-        clt = sampled_gaussian_clt_bdls19.mu(NoisySGD(PoissonSampling(rate), 1.0, steps))
+        clt = clt_mu(NoisySGD(PoissonSampling(rate), 1.0, steps))
         seen.append((abs(mu / clt - 1.0), last))
     assert seen[1][0] < 0.2 * seen[0][0] and seen[1][0] < 0.02
     assert 0.08 < seen[1][1] / seen[0][1] < 0.2

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from tightrope.convex import Logistic
 from tightrope.process.convex import ContractiveIteration
-from tightrope.theorems import hidden_hull
+from tightrope.theorems.last_iterate.descent import HiddenHull
 from tightrope_reproduce.iteration.contenders import CONTENDERS, DELTA, EPSILON
 from tightrope_reproduce.iteration.synthetic import Population, measured
 
@@ -94,7 +94,7 @@ def test_output_perturbation_is_a_contractive_iteration() -> None:
     run = ContractiveIteration(
         (moved, *(0.0,) * later), (1.0,) * (later + 1), (*(0.0,) * later, moved * noise)
     )
-    assert hidden_hull.guarantee(run).epsilon(DELTA).upper == pytest.approx(EPSILON, rel=1e-9)
+    assert HiddenHull.guarantee(run).epsilon(DELTA).upper == pytest.approx(EPSILON, rel=1e-9)
 
 
 @pytest.mark.slow

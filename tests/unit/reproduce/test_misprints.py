@@ -11,7 +11,7 @@ import pytest
 
 from tightrope.guarantee.gaussian import profile
 from tightrope.process import NoisySGD, PoissonSampling
-from tightrope.theorems import sampled_gaussian_clt_bdls19
+from tightrope.theorems.limits import clt_mu
 from tightrope_reproduce.inventory import entries, page
 
 TEXT = files("tightrope_reproduce").joinpath("misprints.csv").read_text()
@@ -51,7 +51,7 @@ def test_the_limit_has_no_second_number_of_steps() -> None:
     for steps in (100, 10_000):
         run = NoisySGD(PoissonSampling(0.5 / math.sqrt(steps)), 1.0, steps)
         right = 0.5 * math.sqrt(math.e - 1.0)
-        assert sampled_gaussian_clt_bdls19.mu(run) == pytest.approx(right)
+        assert clt_mu(run) == pytest.approx(right)
 
 
 def test_strong_convexity_looks_from_one_point_to_the_other() -> None:

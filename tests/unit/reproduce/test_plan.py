@@ -13,7 +13,8 @@ from tightrope import Repeated, account
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.gaussian import profile
 from tightrope.process.convex import ConvexLoss, LocalGradient
-from tightrope.theorems import hidden_local, hidden_skip
+from tightrope.theorems.last_iterate.descent import HiddenLocal
+from tightrope.theorems.last_iterate.sampled import HiddenSkip
 from tightrope_reproduce.plan import local_pass, many_tasks, per_person, public_last, smoothed
 from tightrope_reproduce.plan.local import printed_noise as printed_local
 from tightrope_reproduce.plan.smoothing import mean_norm, scale_for_step
@@ -31,7 +32,7 @@ def test_per_person_meets_its_local_budget():
     classical = 2.0 * math.sqrt(2 * math.log(1.25e6))
     assert plan.noise_std < classical
     assert plan.step_size <= 2 / 0.25
-    assert hidden_skip.applies(plan.process) is None
+    assert HiddenSkip.applies(plan.process) is None
 
 
 def test_early_people_are_protected_more_than_theorem_30_says():
@@ -49,7 +50,7 @@ def test_early_people_are_protected_more_than_theorem_30_says():
 def test_a_local_pass_meets_its_local_budget_with_less_noise_than_theorem_29(smoothness):
     loss = ConvexLoss(1.0, smoothness)
     plan = local_pass(loss, records=1000, **SETTING)
-    sent = hidden_local.guarantee(LocalGradient(loss, plan.noise_std))
+    sent = HiddenLocal.guarantee(LocalGradient(loss, plan.noise_std))
     assert 1.0 - 1e-6 <= sent.epsilon(1e-6).upper <= 1.0
     assert plan.noise_std < printed_local(1.0, 1.0, 1e-6)
     printed = 4.0 * 2.0 / math.sqrt(1000) * math.sqrt(1.0 + 8.0 * 5 * math.log(1.25e6))
@@ -129,7 +130,7 @@ def test_kinks_are_smoothed():
     plan = per_person(ConvexLoss(1.0, math.inf), records=1000, **SETTING)
     assert plan.smoothing_scale > 0
     assert plan.process.step_size * plan.process.loss.smoothness <= 2.0
-    assert hidden_skip.applies(plan.process) is None
+    assert HiddenSkip.applies(plan.process) is None
     rough = per_person(ConvexLoss(1.0, 0.0), records=1000, **SETTING)
     linear_model = per_person(
         ConvexLoss(1.0, math.inf), records=1000, smoothing_dimension=1, **SETTING

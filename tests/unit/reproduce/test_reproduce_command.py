@@ -16,8 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tightrope.cli import plugins
-from tightrope.cli.app import app, run
+from tightrope.cli.app import add_commands, app, run
 from tightrope.errors import InvalidInput
 from tightrope_reproduce import screen
 from tightrope_reproduce.catalog import MODULES, find
@@ -139,10 +138,10 @@ def test_one_item_does_not_import_the_others() -> None:
 def test_without_the_package_the_command_says_where_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plugins, "entry_points", lambda group: ())
+    monkeypatch.setattr("tightrope.cli.app.entry_points", lambda group: ())
     bare = typer.Typer()
     bare.command("other")(lambda: None)
-    plugins.add_commands(bare)
+    add_commands(bare)
     with pytest.raises(InvalidInput, match=r"pip install \./papers"):
         CliRunner().invoke(
             bare, ["reproduce", "all", "--quick", "--out", "x"], catch_exceptions=False

@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 
 from tightrope.accounting import account
+from tightrope.correlated import (
+    SquareRoot,
+    square_root,
+)
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,
+    CorrelatedSGD,
+    CyclicPoissonSampling,
     CyclicSampling,
     DeclaredApproxDP,
     DeclaredPair,
@@ -29,6 +35,7 @@ from tightrope.process import (
     PoissonSampling,
     PoissonSelection,
     RandomAllocationSampling,
+    RandomCycleSampling,
     RandomizedResponse,
     RepeatAndSelect,
     SampledRelease,
@@ -89,6 +96,9 @@ def processes() -> list[Any]:
         *(replace(run, adjacency=replaced) for run in runs),
         NoisySGD(FixedSizeSampling(0.1), 4.0, 20, replaced),
         NoiseSchedule(PoissonSampling(0.1), (1.0, 2.0)),
+        CorrelatedSGD(SquareRoot(), CyclicSampling(10), 4.0, 20),
+        CorrelatedSGD(square_root(4), CyclicPoissonSampling(0.1, 4), 4.0, 20),
+        CorrelatedSGD(square_root(2), RandomCycleSampling(4), 4.0, 20),
         GaussianMechanism(1.0),
         LaplaceMechanism(1.0),
         RandomizedResponse(0.5),

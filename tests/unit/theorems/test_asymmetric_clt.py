@@ -11,7 +11,7 @@ from tightrope.accounting import account
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.loss.loss_moments import moments
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     DiscretePair,
     FixedSizeGaussianPair,
     GaussianPair,
@@ -31,8 +31,7 @@ from tightrope.process import (
     Repeated,
     Sequence,
 )
-from tightrope.theorems import asymmetric_clt_bdls19 as clt
-from tightrope.theorems import sampled_gaussian_clt_bdls19 as gaussian_clt
+from tightrope.theorems.limits import AsymmetricCltBdls19, clt_mu, limit_mu
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.7, 4.0])
@@ -41,7 +40,7 @@ def test_gaussian_moments(mu: float) -> None:
     assert found.mean_p == pytest.approx(mu * mu / 2, rel=1e-9)
     assert found.mean_q == pytest.approx(-mu * mu / 2, rel=1e-9)
     assert found.variance_p == pytest.approx(mu * mu, rel=1e-9)
-    assert clt.limit_mu([(found, 9)]) == pytest.approx(3 * mu, rel=1e-9)
+    assert limit_mu([(found, 9)]) == pytest.approx(3 * mu, rel=1e-9)
 
 
 @pytest.mark.parametrize("scale", [0.2, 2.0, 50.0])
@@ -135,19 +134,19 @@ def test_the_error_of_the_gaussian_limit_is_told() -> None:
 
 def test_refusals() -> None:
     gaussian = NoisySGD(PoissonSampling(0.1), 1.0, 10)
-    assert "Theorem 5" in (clt.applies(gaussian) or "")
+    assert "Theorem 5" in (AsymmetricCltBdls19.applies(gaussian) or "")
     unknown = Sequence((gaussian, DeclaredZeroConcentrated(0.1)))
-    assert "DeclaredZeroConcentrated" in (clt.applies(unknown) or "")
+    assert "DeclaredZeroConcentrated" in (AsymmetricCltBdls19.applies(unknown) or "")
     endless = Sequence((gaussian, DeclaredApproxDP(0.1, 1e-6)))
-    assert "positive delta" in (clt.applies(endless) or "")
+    assert "positive delta" in (AsymmetricCltBdls19.applies(endless) or "")
     with pytest.raises(DoesNotApply):
-        clt.guarantee(endless)
+        AsymmetricCltBdls19.guarantee(endless)
 
 
 def test_scheduled_noise_adds_up_like_its_parts() -> None:
     schedule = NoiseSchedule(PoissonSampling(0.01), (1.0,) * 30 + (2.0,) * 70)
-    parts = [gaussian_clt.mu(NoisySGD(PoissonSampling(0.01), s, n)) for s, n in ((1, 30), (2, 70))]
-    assert gaussian_clt.mu(schedule) == pytest.approx(math.hypot(*parts), rel=1e-14)
+    parts = [clt_mu(NoisySGD(PoissonSampling(0.01), s, n)) for s, n in ((1, 30), (2, 70))]
+    assert clt_mu(schedule) == pytest.approx(math.hypot(*parts), rel=1e-14)
 
 
 @pytest.mark.filterwarnings("error")

@@ -12,20 +12,26 @@ from scipy.special import logsumexp
 
 from tightrope.numerics.hull import least_cost, least_cost_shifts, least_window_cost
 from tightrope.process.convex import ClippedLoss, ConvexLoss, CyclicSGD, NoisyGradientDescent
-from tightrope.theorems import (
-    hidden_cyclic,
-    hidden_full_batch,
-    hidden_hockey_stick,
-    hidden_langevin,
-    hidden_langevin_sampled,
-    hidden_mixture,
-    hidden_projected,
-    hidden_shift_renyi,
-    hidden_skip,
-    hidden_stop,
-    hidden_stop_renyi,
+from tightrope.theorems.last_iterate.bounded import (
+    ContractionProfile,
+    HiddenHockeyStick,
+    gaussian_divergence,
+    laplace_divergence,
+    projected_squared_mu,
+    range_ratio,
 )
-from tightrope.theorems.hidden_steps import step_mu
+from tightrope.theorems.last_iterate.descent import cyclic_squared_mu, full_batch_squared_mu
+from tightrope.theorems.last_iterate.langevin import RecursionTerm, rho
+from tightrope.theorems.last_iterate.sampled import StopProfile, StopTerm, renyi_of_mixture
+from tightrope.theorems.last_iterate.steps import step_mu
+from tightrope_reproduce.formulas.last_iterates import (
+    corrected_stop_renyi,
+    printed_shifts,
+    printed_stop_renyi,
+    renyi_by_lemma_25,
+    rho_log_sobolev,
+    skip_renyi,
+)
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "hidden.json").read_text())
 
@@ -48,7 +54,7 @@ def expected(case, key):
 def test_cyclic_closed_form_is_the_hull(case):
     v = numbers(case)
     batches, epochs, position = int(v["batches"]), int(v["epochs"]), int(v["position"])
-    found = hidden_cyclic.squared_mu(v["factor"], batches, epochs, position)
+    found = cyclic_squared_mu(v["factor"], batches, epochs, position)
     assert found == expected(case, "squared_mu")
     uses = np.zeros(batches * epochs)
     uses[position - 1 :: batches] = 1.0
@@ -61,16 +67,14 @@ def test_the_papers_shifts_are_the_hull(batches, epochs):
         uses = np.zeros(batches * epochs)
         uses[position - 1 :: batches] = 1.0
         best = least_cost_shifts(uses, np.ones(len(uses)), np.ones(len(uses)))
-        printed = hidden_cyclic.printed_shifts(batches, epochs, position)
+        printed = printed_shifts(batches, epochs, position)
         assert best == pytest.approx(printed, abs=1e-13)
 
 
 @cases("noisygd_strongly_convex_gdp")
 def test_full_batch_closed_form(case):
     v = numbers(case)
-    assert hidden_full_batch.squared_mu(v["factor"], int(v["epochs"])) == expected(
-        case, "squared_mu"
-    )
+    assert full_batch_squared_mu(v["factor"], int(v["epochs"])) == expected(case, "squared_mu")
 
 
 @cases("noisygd_projected_gdp")
@@ -84,7 +88,7 @@ def test_projected_full_batch(case):
         steps=int(v["steps"]),
         diameter=v["diameter"],
     )
-    assert hidden_projected.squared_mu(run) ** 0.5 == expected(case, "mu")
+    assert projected_squared_mu(run) ** 0.5 == expected(case, "mu")
     pushes = np.full(run.steps, v["eta"] * v["g"])
     ones = np.ones(run.steps)
     cost = least_window_cost(pushes, ones, v["eta"] * v["sigma"] * ones, v["diameter"]).cost
@@ -94,7 +98,7 @@ def test_projected_full_batch(case):
 @cases("skip_pnsgd_index")
 def test_skipped_pass_renyi(case):
     v = numbers(case)
-    found = hidden_skip.renyi(v["order"], int(v["records"]), int(v["index"]), v["step"])
+    found = skip_renyi(v["order"], int(v["records"]), int(v["index"]), v["step"])
     assert found == expected(case, "mixture")
     assert found <= float(case["outputs"]["theorem24"]) * (1 + 1e-12)
 
@@ -103,21 +107,21 @@ def test_skipped_pass_renyi(case):
 def test_stopped_pass_renyi(case):
     v = numbers(case)
     records, order = int(v["records"]), v["order"]
-    exact = hidden_stop_renyi.StopTerm(v["step"], 1.0, records, exact_up_to=records)
+    exact = StopTerm(v["step"], 1.0, records, exact_up_to=records)
     assert exact.upper(np.array([order]))[0] == pytest.approx(
         float(case["outputs"]["log_mean_exp"]), rel=3e-12
     )
-    grouped = hidden_stop_renyi.StopTerm(v["step"], 1.0, records).upper(np.array([order]))[0]
+    grouped = StopTerm(v["step"], 1.0, records).upper(np.array([order]))[0]
     assert exact.upper(np.array([order]))[0] <= grouped * (1 + 1e-13)
     assert grouped <= 1.002 * exact.upper(np.array([order]))[0]
-    assert hidden_stop_renyi.corrected(order, records, v["step"]) == expected(case, "corrected")
-    assert hidden_stop_renyi.printed(order, records, v["step"]) == expected(case, "printed")
+    assert corrected_stop_renyi(order, records, v["step"]) == expected(case, "corrected")
+    assert printed_stop_renyi(order, records, v["step"]) == expected(case, "printed")
 
 
 @cases("stop_profile")
 def test_stopped_pass_profile(case):
     v = numbers(case)
-    profile = hidden_stop.StopProfile(v["step"], 1.0, int(v["records"]))
+    profile = StopProfile(v["step"], 1.0, int(v["records"]))
     assert profile(v["epsilon"]) == expected(case, "delta")
     assert profile(v["epsilon"]) >= float(case["outputs"]["delta"]) * (1 - 1e-15)
 
@@ -125,23 +129,21 @@ def test_stopped_pass_profile(case):
 @cases("thm_VII1")
 def test_langevin(case):
     v = numbers(case)
-    found = hidden_langevin.rho(1.0 / v["sigma"], v["eta_lambda"], int(v["steps"]))
+    found = rho(1.0 / v["sigma"], v["eta_lambda"], int(v["steps"]))
     assert v["order"] * found == expected(case, "langevin")
     # the log-Sobolev form: S = n = 1, eta noise^2/2 = s^2, c = lambda/(2 s^2), here with eta = 1/2
     eta, deviation = 0.5, math.sqrt(0.25 * v["sigma"] ** 2)
     constant = v["eta_lambda"] / eta / (2.0 * deviation**2)
-    general = hidden_langevin.rho_log_sobolev(1.0, 1, constant, deviation, eta, int(v["steps"]))
+    general = rho_log_sobolev(1.0, 1, constant, deviation, eta, int(v["steps"]))
     assert v["order"] * general == expected(case, "langevin")
-    exact = hidden_full_batch.squared_mu(1.0 - v["eta_lambda"], int(v["steps"]))
+    exact = full_batch_squared_mu(1.0 - v["eta_lambda"], int(v["steps"]))
     assert v["order"] * exact / (2 * v["sigma"] ** 2) == expected(case, "exact")
 
 
 @cases("thm_VII2")
 def test_langevin_recursion(case):
     v = numbers(case)
-    term = hidden_langevin_sampled.RecursionTerm(
-        v["rate"], 1.0 / v["sigma"], 1.0 - v["eta_lambda"], int(v["steps"])
-    )
+    term = RecursionTerm(v["rate"], 1.0 / v["sigma"], 1.0 - v["eta_lambda"], int(v["steps"]))
     order = np.array([v["order"]])
     found = term.log_moments(order)[0] / (v["order"] - 1.0)
     assert found == expected(case, "renyi")
@@ -163,11 +165,11 @@ def test_hockey_stick_contraction(case, kind):
         index=1,
         diameter=v["diameter"],
     )
-    ratio = hidden_hockey_stick.range_ratio(run)
+    ratio = range_ratio(run)
     one_use = 2 * v["lipschitz"] / v["sigma"]
-    single = hidden_hockey_stick.ContractionProfile((one_use,), (later,), ratio)
+    single = ContractionProfile((one_use,), (later,), ratio)
     assert single(v["epsilon"]) == expected(case, kind)
-    best = hidden_hockey_stick.guarantee(run).delta(v["epsilon"]).upper
+    best = HiddenHockeyStick.guarantee(run).delta(v["epsilon"]).upper
     assert best <= single(v["epsilon"]) * (1 + 1e-11)
 
 
@@ -180,7 +182,7 @@ def test_gaussian_shift_divergence(order, ratio):
     shifts = ratio * np.array([1.0, 0.6, -1.0])
     moments = [-0.5 * order * (x - y) ** 2 - 0.5 * (1 - order) * x**2 for y in shifts[:2]]
     truth = [(logsumexp(m) + math.log(step)) / (order - 1) for m in moments]
-    found = hidden_shift_renyi.gaussian_divergence(order, shifts)
+    found = gaussian_divergence(order, shifts)
     assert found[:2] == pytest.approx(np.array(truth), rel=1e-9)
     assert found.max() == found[0] == found[2]
 
@@ -195,13 +197,13 @@ def test_gaussian_shift_divergence(order, ratio):
 )
 def test_weak_convexity_of_the_renyi_divergence(order, divergences, weights, bound):
     """Lemma 25, and what it bounds: ln(sum p_i e^((a-1) D_i))/(a-1), more than the mean of D_i."""
-    found = hidden_mixture.renyi_by_lemma_25(order, divergences, weights)
+    found = renyi_by_lemma_25(order, divergences, weights)
     assert found == pytest.approx(bound)
     mean = np.exp((order - 1) * np.array(divergences)) @ weights
     exact = math.log(mean) / (order - 1)
     assert np.dot(divergences, weights) < exact <= found
     squared_mus = 2 * np.array(divergences) / order
-    mixture = hidden_mixture.renyi_of_mixture(np.array([order]), squared_mus, np.array(weights))
+    mixture = renyi_of_mixture(np.array([order]), squared_mus, np.array(weights))
     assert mixture[0] == pytest.approx(exact)
 
 
@@ -226,5 +228,5 @@ def test_a_record_moves_the_mean_gradient_of_its_batch_by_twice_its_bound(batch,
 @cases("laplace_shift")
 def test_laplace_shift_divergence(case):
     v = numbers(case)
-    found = hidden_shift_renyi.laplace_divergence(v["order"], np.array([v["ratio"]]))[0]
+    found = laplace_divergence(v["order"], np.array([v["ratio"]]))[0]
     assert found == expected(case, "renyi")

@@ -18,16 +18,20 @@ from tightrope.process.convex import (
     StopSGD,
     SubsampledSGD,
 )
-from tightrope.theorems import (
-    hidden_hockey_stick,
-    hidden_last_step,
-    hidden_nonconvex,
-    hidden_projected,
-    hidden_sampled,
-    hidden_skip,
-    hidden_stop,
-    hidden_stop_renyi,
+from tightrope.theorems.last_iterate.bounded import (
+    HiddenHockeyStick,
+    HiddenLastStep,
+    HiddenNonconvex,
+    HiddenProjected,
 )
+from tightrope.theorems.last_iterate.sampled import (
+    HiddenSampled,
+    HiddenSkip,
+    HiddenStop,
+    HiddenStopRenyi,
+    StopTerm,
+)
+from tightrope_reproduce.formulas.last_iterates import printed_stop_renyi
 
 EPSILONS = (0.0, 0.2, 0.7, 1.5, 3.0)
 QUADRATURE = 1e-6  # relative error of the sums below, from the kink of (p - g q)_+
@@ -93,7 +97,7 @@ def test_projected_descent_on_linear_losses():
     )
     law = Interval1D(diameter, eta * noise)
     left, right = (lambda w: w - eta * g / 2), (lambda w: w + eta * g / 2)
-    bound = hidden_projected.guarantee(run)
+    bound = HiddenProjected.guarantee(run)
     truth = law.truth([left] * steps, [right] * steps)
     for epsilon in EPSILONS:
         assert truth(epsilon) <= bound.delta(epsilon).upper * (1 + QUADRATURE)
@@ -121,7 +125,7 @@ def test_hockey_stick_contraction_holds(index, epochs):
             index=index,
             diameter=diameter,
         )
-        bound = hidden_hockey_stick.guarantee(run)
+        bound = HiddenHockeyStick.guarantee(run)
         for epsilon in EPSILONS:
             assert truth(epsilon) <= bound.delta(epsilon).upper * (1 + QUADRATURE)
 
@@ -142,7 +146,7 @@ def test_expanding_maps_on_a_bounded_set():
     smooth = NoisyGradientDescent(loss=SmoothLoss(lip, beta), **common)
     clipped = NoisyGradientDescent(loss=ClippedLoss(lip), **common)
     truth = law.truth([left] * steps, [right] * steps)
-    for bound in (hidden_nonconvex.guarantee(smooth), hidden_last_step.guarantee(clipped)):
+    for bound in (HiddenNonconvex.guarantee(smooth), HiddenLastStep.guarantee(clipped)):
         for epsilon in EPSILONS:
             assert truth(epsilon) <= bound.delta(epsilon).upper * (1 + QUADRATURE)
 
@@ -168,20 +172,20 @@ def test_secret_start_and_end_hold_on_linear_losses(index):
     common = {"loss": ConvexLoss(lip, 1.0), "step_size": 1.0, "noise_std": noise, "records": n}
     skip = [(t0 < index, n - t0) for t0 in range(n // 2 + 1)]
     stop = [(length >= index, length) for length in range(1, n + 1)]
-    skipped = hidden_skip.guarantee(SkipSGD(**common, index=index))
+    skipped = HiddenSkip.guarantee(SkipSGD(**common, index=index))
     stopped = StopSGD(**common, index=index)
     for epsilon in EPSILONS:
         truth = secret_length_truth(skip, index, n, lip, noise, epsilon)
         assert truth <= skipped.delta(epsilon).upper * (1 + QUADRATURE)
         truth = secret_length_truth(stop, index, n, lip, noise, epsilon)
-        assert truth <= hidden_stop.guarantee(stopped).delta(epsilon).upper * (1 + QUADRATURE)
-        renyi = hidden_stop_renyi.guarantee(stopped).delta(epsilon).upper
+        assert truth <= HiddenStop.guarantee(stopped).delta(epsilon).upper * (1 + QUADRATURE)
+        renyi = HiddenStopRenyi.guarantee(stopped).delta(epsilon).upper
         assert truth <= renyi * (1 + QUADRATURE)
 
 
 def test_printed_theorem_26_is_false_for_one_record():
-    assert hidden_stop_renyi.printed(2.0, 1, 1.0) == 0.0
-    assert hidden_stop_renyi.StopTerm(1.0, 1.0, 1).upper(np.array([2.0]))[0] >= 1.0
+    assert printed_stop_renyi(2.0, 1, 1.0) == 0.0
+    assert StopTerm(1.0, 1.0, 1).upper(np.array([2.0]))[0] >= 1.0
 
 
 @pytest.mark.parametrize("eta_m", [0.0, 0.4])
@@ -207,7 +211,7 @@ def test_random_batches_hold_on_quadratic_losses(eta_m):
         parts.append((rate**hits * (1 - rate) ** (steps - hits), eta * lip * shift / batch, std))
     p = mixture(x, parts)
     q = mixture(x, [(weight, -mean, s) for weight, mean, s in parts])
-    bound = hidden_sampled.guarantee(run)
+    bound = HiddenSampled.guarantee(run)
     for epsilon in EPSILONS:
         truth = hockey_stick(p, q, epsilon, x[1] - x[0])
         assert truth <= bound.delta(epsilon).upper * (1 + QUADRATURE)

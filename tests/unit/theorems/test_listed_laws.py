@@ -14,7 +14,7 @@ from tightrope import account
 from tightrope.errors import DoesNotApply
 from tightrope.process import Adjacency, DeclaredPair, Process, Repeated, SampledRelease
 from tightrope.process.codec import from_json, to_json
-from tightrope.theorems import listed_laws
+from tightrope.theorems.laws import ListedLaws
 from tightrope_reproduce.formulas.sampled import sampled
 from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
 
@@ -98,7 +98,7 @@ def test_nothing_is_sampled_at_rate_0() -> None:
 def test_samples_of_other_neighbours_are_refused(neighbours: Adjacency) -> None:
     process = SampledRelease(DeclaredPair(*LAWS[0]), 0.3, neighbours)
     with pytest.raises(DoesNotApply, match="add-or-remove"):
-        listed_laws.guarantee(process)
+        ListedLaws.guarantee(process)
 
 
 def test_a_ratio_that_is_no_double_counts_as_infinite() -> None:

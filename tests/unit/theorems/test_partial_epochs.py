@@ -19,7 +19,7 @@ from tightrope.process import (
     Repeated,
     Sequence,
 )
-from tightrope.theorems import balls_in_bins_exact, random_allocation
+from tightrope.theorems.bins import BallsInBinsExact, RandomAllocation
 
 
 def epsilon(steps: int):  # type: ignore[no-untyped-def]
@@ -52,20 +52,20 @@ def test_one_join_of_a_cut_epoch_is_not_a_whole_one() -> None:
     found = account(NoisySGD(sampling, 1.0, 30)).epsilon(1e-5)
     assert found == epsilon(30) and found.lower < epsilon(40).lower
     every = NoisySGD(RandomAllocationSampling(20, 20), 1.0, 30)
-    direct = random_allocation.guarantee(every).epsilon(1e-5)
+    direct = RandomAllocation.guarantee(every).epsilon(1e-5)
     assert direct == account(NoisySGD(FullBatch(), 1.0, 30)).epsilon(1e-5)
 
 
 def test_one_batch_an_epoch_is_the_full_batch_in_every_step() -> None:
-    found = balls_in_bins_exact.guarantee(NoisySGD(BallsInBinsSampling(1), 1.0, 30))
+    found = BallsInBinsExact.guarantee(NoisySGD(BallsInBinsSampling(1), 1.0, 30))
     assert found.epsilon(1e-5) == account(NoisySGD(FullBatch(), 1.0, 30)).epsilon(1e-5)
 
 
 def test_blocks_of_balls_in_bins_are_a_bound_and_not_the_truth() -> None:
-    found = random_allocation.guarantee(NoisySGD(RandomAllocationSampling(20, 4), 1.0, 20))
+    found = RandomAllocation.guarantee(NoisySGD(RandomAllocationSampling(20, 4), 1.0, 20))
     assert found.validity is Validity.BOUND
     replaced = NoisySGD(RandomAllocationSampling(20, 4), 1.0, 20, Adjacency.REPLACE_ONE)
-    assert not random_allocation.guarantee(replaced).two_sided
+    assert not RandomAllocation.guarantee(replaced).two_sided
 
 
 @pytest.mark.parametrize("noise", [1 / 3, 1.0])

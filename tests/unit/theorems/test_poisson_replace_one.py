@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tightrope import NoisySGD, PoissonSampling
-from tightrope.guarantee.loss.closed_form import log_delta_single
-from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.pairs import GaussianMixturePair
 from tightrope.process import Adjacency, FixedSizeSampling
-from tightrope.theorems import poisson_replace_one_exact
+from tightrope.theorems.sampling import PoissonReplaceOneExact
 
 _AXIS = np.linspace(-8.0, 8.0, 241)
 _X = np.stack(np.meshgrid(_AXIS, _AXIS, indexing="ij"), axis=-1)
@@ -79,7 +78,7 @@ def test_the_antiparallel_pair_dominates(rate: float, noise: float) -> None:
                 short = _divergence(rate, noise, epsilon, long * east, longer * turned)
                 assert short <= worst + 1e-6
         pair = GaussianMixturePair(rate, 1.0 / noise, 1, 1)
-        assert worst == pytest.approx(math.exp(log_delta_single(pair, epsilon).upper), abs=2e-4)
+        assert worst == pytest.approx(math.exp(pair.log_delta_single(epsilon).upper), abs=2e-4)
 
 
 def test_both_orders_have_the_same_law() -> None:
@@ -92,7 +91,7 @@ def test_both_orders_have_the_same_law() -> None:
 def test_runs_at_the_corners() -> None:
     def told(rate: float, noise: float, steps: int) -> float:
         run = NoisySGD(PoissonSampling(rate), noise, steps, Adjacency.REPLACE_ONE)
-        return poisson_replace_one_exact.guarantee(run).epsilon(1e-5).upper
+        return PoissonReplaceOneExact.guarantee(run).epsilon(1e-5).upper
 
     assert told(0.0, 1.0, 10) == told(0.1, 1.0, 0) == 0.0
     assert told(0.1, 0.0, 1) == math.inf
@@ -106,4 +105,4 @@ def test_other_samplers_and_neighbours_are_refused() -> None:
         NoisySGD(FixedSizeSampling(0.1), 1.0, 1, Adjacency.REPLACE_ONE),
         NoisySGD(PoissonSampling(0.1), 1.0, 1),
     ):
-        assert poisson_replace_one_exact.applies(run) is not None
+        assert PoissonReplaceOneExact.applies(run) is not None

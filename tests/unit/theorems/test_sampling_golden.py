@@ -14,8 +14,8 @@ import pytest
 from tightrope.accounting import account
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.profile import AllocationPair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import AllocationPair, SampledGaussianPair
+from tightrope.guarantee.loss.renyi import renyi
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,
@@ -24,15 +24,15 @@ from tightrope.process import (
     NoisySGD,
     PoissonSampling,
 )
-from tightrope.theorems import (
-    balls_in_bins_rdp_fs25,
-    poisson_gaussian_rdp_mtz19,
-    sampled_gaussian_clt_bdls19,
+from tightrope.theorems.bins import BallsInBinsRdpFs25, bins_divergences
+from tightrope.theorems.limits import clt_mu
+from tightrope.theorems.poisson_renyi import (
+    ClosedFormTerm,
+    LeadingTerm,
+    PoissonGaussianRdpAbadi16,
+    PoissonGaussianRdpClosedMtz19,
+    PoissonGaussianRdpMtz19,
 )
-from tightrope.theorems.poisson_gaussian_rdp_abadi16 import LeadingTerm
-from tightrope.theorems.poisson_gaussian_rdp_abadi16 import applies as abadi_applies
-from tightrope.theorems.poisson_gaussian_rdp_closed_mtz19 import ClosedFormTerm
-from tightrope.theorems.poisson_gaussian_rdp_closed_mtz19 import applies as mtz_applies
 
 BOTH_WAYS: tuple[Any, ...] = ("remove", "add")
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "sampling.json").read_text())
@@ -47,19 +47,21 @@ def cases(name: str):
 @pytest.mark.parametrize(("given", "told", "rtol"), cases("clt_mu"))
 def test_clt(given, told, rtol) -> None:
     run = NoisySGD(PoissonSampling(given["q"]), given["sigma"], given["T"])
-    assert sampled_gaussian_clt_bdls19.mu(run) == pytest.approx(told["poisson"], rel=1e-12)
+    assert clt_mu(run) == pytest.approx(told["poisson"], rel=1e-12)
     # golden for C_q(G_{1/sigma}); replacing moves the sum by two clip norms
     other = NoisySGD(
         FixedSizeSampling(given["q"]), 2 * given["sigma"], given["T"], Adjacency.REPLACE_ONE
     )
-    assert sampled_gaussian_clt_bdls19.mu(other) == pytest.approx(told["symmetrised"], rel=1e-10)
+    assert clt_mu(other) == pytest.approx(told["symmetrised"], rel=1e-10)
 
 
 @pytest.mark.parametrize(("given", "told", "rtol"), cases("rdp_mtz_closed_form"))
 def test_closed_form_and_its_conditions(given, told, rtol) -> None:
     run = NoisySGD(PoissonSampling(given["q"]), given["sigma"], 1)
     term = ClosedFormTerm(given["q"], given["sigma"])
-    holds = mtz_applies(run) is None and bool(term.covers(np.array([given["alpha"]]))[0])
+    holds = PoissonGaussianRdpClosedMtz19.applies(run) is None and bool(
+        term.covers(np.array([given["alpha"]]))[0]
+    )
     assert holds == told["conditions_hold"]
     if holds:
         assert term.upper(np.array([given["alpha"]]))[0] == pytest.approx(told["bound"], rel=rtol)
@@ -85,10 +87,12 @@ def test_the_closed_form_needs_much_noise() -> None:
     assert term.covers(order)[0]
     assert term.upper(order)[0] < renyi(SampledGaussianPair(1e-3, 2.0, "remove"), order)[0][0]
     for noise in (0.5, 3.99):
-        refusal = mtz_applies(NoisySGD(PoissonSampling(1e-3), noise, 1))
+        refusal = PoissonGaussianRdpClosedMtz19.applies(NoisySGD(PoissonSampling(1e-3), noise, 1))
         assert refusal is not None and "noise_multiplier >= 4" in str(refusal)
-    assert mtz_applies(NoisySGD(PoissonSampling(0.21), 5.0, 1)) is not None
-    assert mtz_applies(NoisySGD(PoissonSampling(0.2), 4.0, 1)) is None
+    assert (
+        PoissonGaussianRdpClosedMtz19.applies(NoisySGD(PoissonSampling(0.21), 5.0, 1)) is not None
+    )
+    assert PoissonGaussianRdpClosedMtz19.applies(NoisySGD(PoissonSampling(0.2), 4.0, 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -109,9 +113,9 @@ def test_the_closed_form_answers_at_the_orders_of_both_its_conditions(
 def test_the_leading_term_is_refused_at_much_noise_and_at_little() -> None:
     """Lemma 3 needs noise >= 1 and rate * noise < 1/16."""
     for rate, noise in ((1e-3, 0.99), (0.02, 3.2), (0.2, 1.0)):
-        refusal = abadi_applies(NoisySGD(PoissonSampling(rate), noise, 1))
+        refusal = PoissonGaussianRdpAbadi16.applies(NoisySGD(PoissonSampling(rate), noise, 1))
         assert refusal is not None and "noise_multiplier >= 1" in str(refusal)
-    assert abadi_applies(NoisySGD(PoissonSampling(0.02), 3.1, 1)) is None
+    assert PoissonGaussianRdpAbadi16.applies(NoisySGD(PoissonSampling(0.02), 3.1, 1)) is None
 
 
 @pytest.mark.parametrize(("given", "told", "rtol"), cases("rdp_abadi_lemma3"))
@@ -119,7 +123,11 @@ def test_leading_term_is_offered_only_where_it_holds(given, told, rtol) -> None:
     run = NoisySGD(PoissonSampling(given["q"]), given["sigma"], 1)
     term = LeadingTerm(given["q"], given["sigma"])
     whole = given["alpha"] == int(given["alpha"])
-    holds = abadi_applies(run) is None and whole and given["alpha"] <= term.largest_order
+    holds = (
+        PoissonGaussianRdpAbadi16.applies(run) is None
+        and whole
+        and given["alpha"] <= term.largest_order
+    )
     assert holds == told["valid"]
 
 
@@ -133,16 +141,14 @@ def test_renyi_divergences_of_sampled_steps_add_up(order: float, steps: int) -> 
     ratio = 1 - rate + rate * np.exp((x - 0.5) / noise**2)
     moments = [np.sum(law * ratio**power) * (x[1] - x[0]) for power in (order, 1 - order)]
     truth = steps * math.log(max(moments)) / (order - 1)
-    found = poisson_gaussian_rdp_mtz19.guarantee(NoisySGD(PoissonSampling(rate), noise, steps))
+    found = PoissonGaussianRdpMtz19.guarantee(NoisySGD(PoissonSampling(rate), noise, steps))
     assert found.renyi(order).upper == pytest.approx(truth, rel=1e-8)
 
 
 @pytest.mark.parametrize(("given", "told", "rtol"), cases("random_allocation_rdp_remove"))
 def test_balls_in_bins_divergence(given, told, rtol) -> None:
     order = int(given["alpha"])
-    removed, _ = balls_in_bins_rdp_fs25.divergences(
-        int(given["t"]), 1.0 / given["sigma"], np.array([order])
-    )
+    removed, _ = bins_divergences(int(given["t"]), 1.0 / given["sigma"], np.array([order]))
     assert told["rdp"] * (1 - 1e-15) <= removed[0] <= told["rdp"] * (1 + rtol)
 
 
@@ -166,7 +172,7 @@ def test_balls_in_bins_is_not_dominated_by_poisson() -> None:
 
 def test_renyi_and_profile_of_balls_in_bins_agree() -> None:
     run = NoisySGD(BallsInBinsSampling(20), 1.0, 20)
-    bound = balls_in_bins_rdp_fs25.guarantee(run)
+    bound = BallsInBinsRdpFs25.guarantee(run)
     assert isinstance(bound, RenyiGuarantee)
     assert math.isfinite(bound.epsilon(1e-5).upper)
     assert account(run).epsilon(1e-5).upper <= bound.epsilon(1e-5).upper

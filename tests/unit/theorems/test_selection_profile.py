@@ -14,10 +14,11 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.selection import binomial_selection
 from tightrope.numerics.interval import Interval
 from tightrope.process import NegativeBinomialSelection, PoissonSelection
-from tightrope.theorems import (
-    negative_binomial_selection_ps22,
-    poisson_selection_profile,
-    poisson_selection_ps22,
+from tightrope.theorems import selection
+from tightrope.theorems.selection import (
+    NegativeBinomialSelectionPs22,
+    PoissonSelectionProfile,
+    PoissonSelectionPs22,
 )
 
 
@@ -64,7 +65,7 @@ def largest(
 @pytest.mark.parametrize("mean", [0.3, 2.0, 10.0, 60.0])
 @pytest.mark.parametrize("mu", [0.1, 0.5, 1.5])
 def test_no_selection_exceeds_the_bound(mu: float, mean: float) -> None:
-    bound = poisson_selection_profile.guarantee(PoissonSelection(mu, mean))
+    bound = PoissonSelectionProfile.guarantee(PoissonSelection(mu, mean))
     closest = 0.0
     for epsilon in (0.0, 0.3 * mu, mu, 3 * mu, 5 * mu):
         exact, most = largest(mu, mean, epsilon), bound.delta(epsilon).upper
@@ -76,7 +77,7 @@ def test_no_selection_exceeds_the_bound(mu: float, mean: float) -> None:
 @pytest.mark.parametrize(("mu", "mean", "delta"), [(0.2, 10.0, 1e-5), (0.5, 5.0, 1e-6)])
 def test_the_smaller_of_both_routes_answers(mu: float, mean: float, delta: float) -> None:
     run = PoissonSelection(mu, mean)
-    ways = poisson_selection_profile, poisson_selection_ps22
+    ways = PoissonSelectionProfile, PoissonSelectionPs22
     here, there = (way.guarantee(run).epsilon(delta).upper for way in ways)
     assert 0.95 * there < here < 0.99 * there
     assert account(run).epsilon(delta).upper == here
@@ -84,19 +85,18 @@ def test_the_smaller_of_both_routes_answers(mu: float, mean: float, delta: float
 
 def test_many_trials_are_left_to_the_renyi_route() -> None:
     run = PoissonSelection(0.05, 100.0)
-    renyi = poisson_selection_ps22.guarantee(run).epsilon(1e-6).upper
+    renyi = PoissonSelectionPs22.guarantee(run).epsilon(1e-6).upper
     assert account(run).epsilon(1e-6).upper == renyi
-    assert renyi < poisson_selection_profile.guarantee(run).epsilon(1e-6).upper
+    assert renyi < PoissonSelectionProfile.guarantee(run).epsilon(1e-6).upper
 
 
 def test_a_finer_integral_hardly_moves() -> None:
     run, found = PoissonSelection(0.2, 10.0), []
     for cells_of in (1000, 2000, 8000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(poisson_selection_profile, "_CELLS", cells_of)
-            fresh = poisson_selection_profile._cells.__wrapped__  # nothing kept
-            patch.setattr(poisson_selection_profile, "_cells", fresh)
-            found.append(poisson_selection_profile.guarantee(run).delta(1.4).upper)
+            patch.setattr(selection, "_CELLS", cells_of)
+            patch.setattr(selection, "_cells", selection._cells.__wrapped__)  # nothing kept
+            found.append(PoissonSelectionProfile.guarantee(run).delta(1.4).upper)
     assert found[0] > found[1] > found[2]
     assert found[1] < found[2] * 1.02
 
@@ -105,7 +105,7 @@ def test_a_finer_integral_hardly_moves() -> None:
 @pytest.mark.parametrize(("mu", "mean"), [(0.1, 1.5), (0.5, 10.0), (1.5, 60.0)])
 def test_no_selection_of_other_laws_exceeds_its_bound(mu: float, mean: float, shape: float) -> None:
     run = NegativeBinomialSelection(mu, mean, shape)
-    bound = negative_binomial_selection_ps22.guarantee(run)
+    bound = NegativeBinomialSelectionPs22.guarantee(run)
     assert 1.0 <= account(run).epsilon(1e-6).upper / bound.epsilon(1e-6).upper <= 1.0 + 1e-9
     for epsilon in (mu, 3 * mu, 5 * mu):
         exact = largest(mu, mean, epsilon, lambda law, _: best_of(law, run))
@@ -118,7 +118,7 @@ def test_the_renyi_divergence_of_other_laws_is_bounded_and_a_quarter_is_reached(
 ) -> None:
     mu, order, closest = 0.5, 8.0, 0.0
     run = NegativeBinomialSelection(mu, 20.0, shape)
-    most = negative_binomial_selection_ps22.guarantee(run).renyi(order).upper
+    most = NegativeBinomialSelectionPs22.guarantee(run).renyi(order).upper
     edges = np.concatenate([[-np.inf], np.linspace(-5.0, 5.0 + mu, 500), [np.inf]])
     for rank in (np.arange(len(edges) - 1), np.arange(len(edges) - 1)[::-1]):
         one, other = (best_of(law, run) for law in cells(mu, rank, edges))

@@ -10,7 +10,7 @@ import pytest
 from tightrope.accounting import account
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling, ShuffledSampling
 from tightrope.report.account_view import account_view
-from tightrope.theorems.shuffled_attained import largest_sum_test, least_epsilon
+from tightrope.theorems.epochs import largest_sum_test, least_epsilon
 
 REPLACED = Adjacency.REPLACE_ONE
 

@@ -15,7 +15,7 @@ from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
 from tightrope.process import Sequence, ThresholdedCounts
 from tightrope.process.codec import from_json, to_json
-from tightrope.theorems.thresholded_counts import chance_alone
+from tightrope.theorems.discrete_gaussian import chance_alone
 
 BOTH = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
 

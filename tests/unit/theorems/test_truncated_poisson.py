@@ -22,16 +22,12 @@ from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.check import SecondVerdict, confirm_epsilon
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.profile import (
-    PublicMixturePair,
-    SampledGaussianPair,
-    log_delta_single,
-)
-from tightrope.guarantee.loss.renyi_cells import renyi_by_cells
+from tightrope.guarantee.loss.pairs import PublicMixturePair, SampledGaussianPair
+from tightrope.guarantee.loss.renyi import renyi_by_cells
 from tightrope.numerics.binomial_tail import binomial_tail
 from tightrope.numerics.interval import Interval
 from tightrope.process import TruncatedPoissonSampling
-from tightrope.theorems import truncated_poisson
+from tightrope.theorems.sampling import LossGuarantee, _cut_attained, _half_noise, cut
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "mechanisms.json").read_text())
 CASES = [case for case in GOLDEN if case["name"] == "truncated_poisson"]
@@ -136,17 +132,17 @@ def test_the_chance_of_being_kept_is_rounded_to_the_safe_side(n: int, q: float, 
 
     tau = tail(n - 1, most)
     exact = tail(n, most + 1) * most / (n * tau)
-    found, kept = truncated_poisson.cut(q, most, n)
+    found, kept = cut(q, most, n)
     assert found == pytest.approx(float(tau), rel=1e-15)
     assert exact <= Fraction(kept) <= exact * (1 + Fraction(1e-14))
     whole = (1 - tau) * rate + tau * exact
     run = NoisySGD(TruncatedPoissonSampling(q, most, n), 1.0, 1)
-    for ((pair, _),) in truncated_poisson._attained(run):
+    for ((pair, _),) in _cut_attained(run):
         assert whole * (1 - Fraction(1e-13)) <= Fraction(pair.rate) <= whole
 
 
 def test_a_cut_too_rare_for_a_double_is_still_a_bound() -> None:
-    assert 0.0 < truncated_poisson.cut(1e-4, 1000, 2000)[0] <= 1e-300
+    assert 0.0 < cut(1e-4, 1000, 2000)[0] <= 1e-300
     rare = NoisySGD(TruncatedPoissonSampling(1e-4, 1000, 2000), 1.0, 1)
     assert account(rare).certified[0].kind is Validity.BOUND
 
@@ -169,8 +165,8 @@ def test_every_draw_cut_is_not_a_full_batch(adjacency: Adjacency) -> None:
 
 
 def test_half_the_noise_is_a_bound_and_no_record_attains_it() -> None:
-    coarse = truncated_poisson._half_noise(NoisySGD(TruncatedPoissonSampling(0.1, 5, 10), 1.0, 4))
-    assert isinstance(coarse, truncated_poisson.LossGuarantee)
+    coarse = _half_noise(NoisySGD(TruncatedPoissonSampling(0.1, 5, 10), 1.0, 4))
+    assert isinstance(coarse, LossGuarantee)
     assert coarse.validity is Validity.BOUND and not coarse.by_record
     plain = account(NoisySGD(PoissonSampling(0.1), 0.5, 4)).epsilon(1e-5)
     assert coarse.epsilon(1e-5).upper >= plain.lower
@@ -186,7 +182,7 @@ def test_renyi_divergences_agree_with_the_cells() -> None:
     usual, rare = SampledGaussianPair(0.1, 0.7, "remove"), SampledGaussianPair(0.05, 1.4, "remove")
     pair = PublicMixturePair(0.2, usual, rare)
     cells = renyi_by_cells(pair, 5.0)
-    orders = truncated_poisson.LossGuarantee((((pair, 1),),))
+    orders = LossGuarantee((((pair, 1),),))
     found = orders.renyi(5.0)
     assert cells.lower <= found.upper and found.lower <= cells.upper
     assert cells.upper < cells.lower * (1 + 1e-3)
@@ -259,7 +255,7 @@ def test_a_wrong_answer_about_cut_batches_is_contradicted() -> None:
     sampling = TruncatedPoissonSampling(0.0043, 300, 60_000)
     found = account(NoisySGD(sampling, 1.1, 1000))
     orders, epsilon = found.guarantee().directions(), found.epsilon(1e-5).upper
-    assert found.second_look(1e-5).verdict is SecondVerdict.CONFIRMED
+    assert found.second_method(1e-5).verdict is SecondVerdict.CONFIRMED
     for wrong in (0.8 * epsilon, 1.25 * epsilon):
         with pytest.raises(ContradictoryMethods):
             confirm_epsilon(orders, 1e-5, Interval.exact(wrong))
@@ -287,7 +283,7 @@ def test_nothing_happens_where_every_record_is_drawn_for_certain(
     # the record is kept with probability most / records, and then the sum moves by two
     if steps == 1 and who is Adjacency.ADD_OR_REMOVE:
         pair = SampledGaussianPair(most / records, 2.0 / noise)
-        own = math.exp(log_delta_single(pair, 1.0).lower)
+        own = math.exp(pair.log_delta_single(1.0).lower)
         assert account(runs[2]).delta(1.0).upper >= own
 
 

@@ -12,8 +12,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from tightrope.correlated import square_root
 from tightrope.errors import InvalidInput
 from tightrope.train import (
+    CorrelatedNoise,
+    CyclicPoissonSampler,
     DiscreteGaussianNoise,
     FixedSizeSampler,
     FlatClip,
@@ -110,6 +113,29 @@ def resume(share, folder):
     return {"same": bool(torch.equal(flat(run), flat(again))), "counted": counted}
 
 
+def correlated(share, folder):
+    """Pure noise of 4 steps, of 2 that a crash loses, and of 4 after it, on the sum."""
+
+    def made():
+        sampler, noise = CyclicPoissonSampler(0.0, 3), CorrelatedNoise(square_root(3), 2.0)
+        return make_run(share, sampler, noise, steps=10, folder=folder)
+
+    def released(run, steps):
+        rows = []
+        for _ in range(steps):
+            before = flat(run)
+            take(run, 1)
+            rows.append(((before - flat(run)) * 10 / 2.0).tolist())
+        return rows
+
+    run = made()
+    rows = released(run, 4)
+    run.folder.save()
+    rows += released(run, 2)
+    run.close()
+    return rows + released(made(), 4)
+
+
 def refusals(share):
     said = []
     for sampler, noise in (
@@ -135,6 +161,7 @@ def main() -> None:
         "noise": noise(share),
         "resume": resume(share, Path(sys.argv[1])),
         "refusals": refusals(share),
+        "correlated": correlated(share, Path(f"{sys.argv[1]}-correlated")),
     }
     if rank == 0:
         Path(sys.argv[2]).write_text(json.dumps(report))

@@ -16,9 +16,12 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.functional import cross_entropy
 
+from tightrope.correlated import square_root
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train import (
     AdaptiveClip,
+    CorrelatedNoise,
+    CyclicPoissonSampler,
     FlatClip,
     FullBatchSampler,
     GaussianNoise,
@@ -164,6 +167,28 @@ def noise():
     return ((before - in_a_row(run.model)) * 10 / 2).tolist()
 
 
+def correlated(folder):
+    """Pure noise of 3 steps, and of 3 after the run was stored, on the sum."""
+
+    def made():
+        return make_run(
+            "lengths", share(), cut=True, sampler=CyclicPoissonSampler(0.0, 3), steps=6,
+            noise=CorrelatedNoise(square_root(3), 2.0), clip=FlatClip(1.0), folder=folder,
+            expected_batch_size=10.0,
+        )  # fmt: skip
+
+    rows, run = [], made()
+    for step in range(6):
+        if step == 3:
+            run.folder.save()
+            run.close()
+            run = made()
+        before = in_a_row(run.model)
+        take(run, 1)
+        rows.append(((before - in_a_row(run.model)) * 10 / 2.0).tolist())
+    return rows
+
+
 def resume(folder):
     def made():
         return make_run(
@@ -287,6 +312,7 @@ def main() -> None:
         "noise": noise(),
         "resume": resume(Path(sys.argv[1])),
         "refusals": refusals(),
+        "correlated": correlated(Path(f"{sys.argv[1]}-correlated")),
         "written": written(),
     }
     if dist.get_rank() == 0:

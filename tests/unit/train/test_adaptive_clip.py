@@ -9,7 +9,7 @@ import torch
 from tests.unit.train.conftest import each_loss
 from torch.nn.functional import cross_entropy
 
-from tightrope.audit.gradient_attack import GradientCanaries
+from tightrope.audit.training_attack import GradientCanaries
 from tightrope.errors import InvalidInput
 from tightrope.train import (
     AdaptiveClip,

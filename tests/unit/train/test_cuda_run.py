@@ -17,7 +17,9 @@ from tightrope.train import (
     check_run,
     noisy_sgd,
 )
-from tightrope.train.gradients.forms import Outer, TableRows, combine
+from tightrope.train.gradients.batch import combine
+from tightrope.train.gradients.forms import TableRows
+from tightrope.train.gradients.outer import Outer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -202,10 +202,6 @@ def test_uncounted_steps(data, monkeypatch):
     assert "ledger" in faults(run)
 
 
-def test_a_learning_rate_of_zero(data):
-    assert faults(run_of(data, rule=lambda p: torch.optim.SGD(p, lr=0.0))) == {"weights"}
-
-
 def test_weights_that_were_changed_behind_the_run(data):
     run = run_of(data)
     run.take_step()
@@ -214,32 +210,6 @@ def test_weights_that_were_changed_behind_the_run(data):
     (fault,) = check_run(run).faults
     assert fault.check == "run" and "written to between two steps" in fault.text
     assert run.weights_touched  # an examination does not make it good
-
-
-class Forgetful(nn.Module):
-    """One of its parameters has a gradient of zero."""
-
-    def __init__(self):
-        super().__init__()
-        self.used, self.unused = nn.Linear(5, 2), nn.Parameter(torch.ones(3))
-
-    def forward(self, x):
-        return self.used(x) + 0.0 * self.unused.sum()
-
-
-def test_a_parameter_that_gets_no_gradient(data):
-    assert faults(run_of(data, Forgetful())) == {"unused parameters"}
-
-
-def test_frozen_and_tied_parameters_are_named(data):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 2))
-    model[1].weight = model[0].weight
-    model[2].bias.requires_grad_(False)
-    diagnosis = check_run(run_of(data, model))
-    assert diagnosis.healthy
-    assert "0.weight=1.weight" in diagnosis.of("tied parameters")[0].text
-    assert "2.bias" in diagnosis.of("frozen parameters")[0].text
 
 
 def test_the_diagnosis_as_data(data):

@@ -15,7 +15,7 @@ from torch.nn import functional
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import FlatClip, PerLayerClip
 from tightrope.train.discrete_noise import BOUND, as_values
-from tightrope.train.executors.compare import ConstantDraws, compare, without_dropout
+from tightrope.train.executors.compare import ConstantDraws, compare
 from tightrope.train.executors.compiled import Compiled
 from tightrope.train.executors.cuda_graph import CudaGraph
 from tightrope.train.executors.plain import Plain
@@ -227,12 +227,21 @@ def test_constant_draws_are_constant() -> None:
         assert torch.equal(torch.rand(3), torch.rand(3))
 
 
-def test_fused_attention_drops_nothing_while_programs_are_compared() -> None:
-    aten = torch.ops.aten
-    forward = aten._scaled_dot_product_efficient_attention.default
-    backward = aten._scaled_dot_product_efficient_attention_backward.default
-    relu = aten.relu.default
-    assert without_dropout(forward, (1, 2, 3, None, True, 0.5), {})[0][5] == 0.0
-    assert without_dropout(forward, (1, 2, 3, None, True), {"dropout_p": 0.5})[1]["dropout_p"] == 0
-    assert without_dropout(backward, tuple(range(12)), {})[0] == (*range(9), 0.0, 10, 11)
-    assert without_dropout(relu, (1,), {}) == ((1,), {})
+def test_attention_is_the_plain_formula_while_programs_are_compared() -> None:
+    """Fused kernels draw inside, where constants cannot stand in for what they draw."""
+    fused, model, (x, y) = [], nn.Linear(4, 8), (torch.randn(6, 5, 4), torch.zeros(6))
+
+    def attends(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        q = model(x)[:, None]
+        kept = functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5)
+        return kept.square().mean((1, 2, 3)) + 0 * y
+
+    program = capture(model, attends, (x, y), rows=6)
+    executor = Plain(program, prove(program, 6), 6, list(model.parameters()))
+
+    def watched(*batch: Any) -> Tensor:
+        fused.append(torch.backends.cuda.mem_efficient_sdp_enabled())
+        return attends(*batch)
+
+    compare(executor, model, watched, (x, y), list(model.parameters()))
+    assert fused == [False] * 3

@@ -6,16 +6,16 @@ import weakref
 
 import pytest
 import torch
+from tests.attacks.conftest import executor_of
 from torch import nn
 from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tightrope.train import FlatClip, Gradients, StandardConv2d, SymmetricConv2d
-from tightrope.train.gradients import passes
-from tightrope.train.gradients.batch import Factors
-from tightrope.train.gradients.chains import chained_product, chained_total
-from tightrope.train.gradients.forms import Convolution, Outer, Patches, TableRows
-from tightrope.train.gradients.forms import bundle as bundles
+from tightrope.train import FlatClip
+from tightrope.train.gradients import batch as bundles
+from tightrope.train.gradients.convolution import Convolution, Patches
+from tightrope.train.gradients.forms import chained_product, chained_total
+from tightrope.train.gradients.outer import Outer
 
 # A kernel of few taps over a large image: the gradient is much smaller than what it is made from.
 SMALL = Convolution(torch.Size((4, 3, 2, 2)), (1, 1), (0, 0), (1, 1), 1)
@@ -121,37 +121,6 @@ def test_bundles_begin_with_the_layers_that_free_the_most(monkeypatch):
     assert [bundle.rows for bundle in made] == [[1, 3], [2, 0]]
 
 
-@pytest.mark.parametrize("padded", [False, True])
-def test_layers_handled_during_the_backward_pass_have_the_same_sums(monkeypatch, padded):
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.Conv2d(4, 4, 3, stride=2),
-        nn.Flatten(2), nn.LayerNorm(16), nn.Conv1d(4, 3, 2), nn.Flatten(), nn.Linear(45, 1),
-    )  # fmt: skip
-    engine, clip = Gradients(model), FlatClip(0.1)
-    x = torch.randn(5, 2, 10, 10)
-    expected = engine.clipped_sum(model(x).flatten(), clip)
-    monkeypatch.setattr(passes, "_LARGE_INPUT", 0)
-    present = torch.ones(5, dtype=torch.bool) if padded else None
-    found = engine.clipped_sum(model(x).flatten(), clip, present=present)
-    for one, other in zip(found.sums, expected.sums, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_casting_hooks_come_with_autocast_and_go_with_the_engine():
-    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
-    engine, x = Gradients(model), torch.randn(2, 4)
-    engine.clipped_sum(model(x).flatten(), FlatClip(1.0))
-    assert not any(layer._forward_pre_hooks for layer in model)
-    for _ in range(2):
-        with torch.autocast("cpu", torch.bfloat16):
-            losses = model(x).flatten()
-        engine.clipped_sum(losses.float(), FlatClip(1.0))
-    assert [len(layer._forward_pre_hooks) for layer in model] == [1, 0]  # the second reads half
-    engine.detach()
-    assert not any(layer._forward_pre_hooks or layer._forward_hooks for layer in model)
-
-
 @pytest.mark.parametrize("chain", [0, 5, 15, 20, 64])
 def test_sums_in_chains_take_no_more_than_a_few_copies_of_what_is_summed(chain):
     left, right = torch.randn(4099, 96), torch.randn(4099, 160)
@@ -165,137 +134,6 @@ def test_sums_in_chains_take_no_more_than_a_few_copies_of_what_is_summed(chain):
     total = (right.double() * factors[:, None].double()).sum(0)
     torch.testing.assert_close(chained_total(right, factors, chain).double(), total, rtol=1e-5,
                                atol=1e-4)  # fmt: skip
-
-
-class Blocks(nn.Module):
-    """Words, then blocks of wide layers over their positions with norms and learned scales."""
-
-    def __init__(self, depth):
-        super().__init__()
-        self.words, self.places = nn.Embedding(3000, 8), nn.Embedding(40, 8)
-        self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(depth))
-        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(depth))
-        self.scales = nn.ParameterList(nn.Parameter(torch.rand(1, 8)) for _ in range(depth))
-        self.head = nn.Linear(8, 1)
-
-    def forward(self, ids):
-        x = self.words(ids) + self.places(torch.arange(ids.shape[1])[None])
-        for norm, layer, scale in zip(self.norms, self.layers, self.scales, strict=True):
-            x = x + scale * layer(norm(x)).tanh()
-        return self.head(x.mean(1)).flatten()
-
-
-def two_ways(model, ids):
-    """The eager step, and the one that goes by a trace."""
-    engine, clip = Gradients(model), FlatClip(0.1)
-    present = torch.ones(len(ids), dtype=torch.bool)
-
-    def eager():
-        return engine.clipped_sum(model(ids), clip, chain=100)
-
-    eager()
-    traced = engine.traced(model, (ids,))
-    how = {"present": present, "chain": 100}
-    return eager, lambda: engine.clipped_sum_of(traced, (ids,), clip, **how)[0]
-
-
-@pytest.mark.parametrize("way", [0, 1], ids=["eager", "traced"])
-def test_forms_go_one_by_one_and_tables_are_summed_last(monkeypatch, way):
-    torch.manual_seed(0)
-    step = two_ways(Blocks(3), torch.randint(0, 3000, (6, 30)))[way]
-    earlier, tables, own = [], [], Factors.sum
-
-    def spied(self, form, row):
-        assert [kind for kind, memory in earlier if memory() is not None] == []
-        earlier.append((type(form), weakref.ref(form)))
-        tables.append(isinstance(form, TableRows))
-        return own(self, form, row)
-
-    monkeypatch.setattr(Factors, "sum", spied)
-    step()
-    assert any(tables)
-    assert tables == sorted(tables)
-
-
-@pytest.mark.parametrize("way", [0, 1], ids=["eager", "traced"])
-def test_a_pass_keeps_of_norms_and_scales_only_what_is_summed(monkeypatch, way):
-    monkeypatch.setattr(passes, "_LARGE_INPUT", 0)
-    torch.manual_seed(0)
-    ids = torch.randint(0, 3000, (16, 40))
-    few, many = (peak_of(two_ways(Blocks(depth), ids)[way]) for depth in (2, 12))
-    image = 4 * 16 * 40 * 8  # bytes of what a layer reads or gives
-    # Of a block stay what its layer read and the gradient of what it gave. Before the pass there
-    # are the inputs of norm, layer and product, and what tanh gave.
-    assert (many - few) / 10 < 6 * image
-
-
-@pytest.mark.parametrize("kind", [nn.Conv2d, StandardConv2d, SymmetricConv2d])
-def test_a_pass_keeps_of_large_convolutions_only_what_is_summed(monkeypatch, kind):
-    monkeypatch.setattr(passes, "_LARGE_INPUT", 0)
-    torch.manual_seed(0)
-    x = torch.randn(16, 8, 16, 16)
-
-    def network(depth):
-        layers = [layer for _ in range(depth) for layer in (kind(8, 8, 3, padding=1), nn.Tanh())]
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 1), nn.Flatten(0))
-
-    few, many = (peak_of(two_ways(network(depth), x)[0]) for depth in (2, 12))
-    assert (many - few) / 10 < 1.5 * x.nbytes  # what a layer reads, before the pass
-
-
-class Pixels(nn.Module):
-    """A convolution, then linear layers over the pixels of its image."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.up = nn.Conv2d(2, 4, 3, padding=1), nn.Linear(4, 6)
-        self.down, self.head = nn.Linear(6, 4), nn.Linear(4, 1)
-
-    def forward(self, x):
-        y = self.down(self.up(self.first(x).permute(0, 2, 3, 1)).tanh())
-        return self.head(y.mean((1, 2))).flatten()
-
-
-def traced_pixels():
-    torch.manual_seed(0)
-    model, x = Pixels(), torch.randn(3, 2, 5, 7)
-    engine = Gradients(model)
-    engine.clipped_sum(model(x), FlatClip(0.1))
-    return engine.traced(model, (x,)), x
-
-
-def test_forms_hold_what_comes_out_of_a_graph_however_it_lays_images_out():
-    traced, x = traced_pixels()
-    passes, came_out = traced._run, set()
-
-    def laid_out(*inputs):
-        last = {"memory_format": torch.channels_last}
-        values = [v.contiguous(**last) if v.dim() == 4 else v for v in passes(*inputs)]
-        came_out.update(v.untyped_storage().data_ptr() for v in values)
-        return values
-
-    traced._run = laid_out
-    held = [v for _, form in traced((x,))[1] if isinstance(form, Outer) for v in (form.a, form.g)]
-    assert len(held) == 4
-    assert {v.untyped_storage().data_ptr() for v in held} <= came_out
-
-
-def test_what_a_graph_gave_goes_as_soon_as_its_form_is_made():
-    traced, x = traced_pixels()
-    passes, came_out, left = traced._run, [], []
-
-    def watched(*inputs):
-        values = passes(*inputs)
-        came_out.extend(memory_of(v) for v in values)
-        return values
-
-    def no_form(*values, **keywords):
-        left.append(sum(memory() is not None for memory in came_out))
-        return []
-
-    traced._run, traced._makers = watched, [(no_form, len(x))] * len(traced._makers)
-    traced((x,))
-    assert left[-1] <= left[0] - 2 * (len(left) - 2)  # each gave two, and its own are still there
 
 
 @pytest.mark.parametrize("padding", [None, 2])
@@ -313,36 +151,11 @@ def test_tables_that_all_examples_read_alike_have_the_gradients_of_each_alone(pa
             return self.last((x + found).tanh()).sum((1, 2))
 
     model, x = Model(), torch.randn(6, 4, 3)
-    engine = Gradients(model)
-    found = engine.clipped_sum(model(x), FlatClip(0.5))
-    engine.detach()
+    executor = executor_of(model, lambda m, x: m(x), x)
+    found, _ = executor.clipped_sum((x,), FlatClip(0.5), len(x))
     alone = [torch.autograd.grad(model(x[i : i + 1]).sum(), model.parameters()) for i in range(6)]
     norms = [sum(g.square().sum() for g in each).sqrt() for each in alone]
     torch.testing.assert_close(found.norms, torch.stack(norms))
     shrunk = [[g * min(1, 0.5 / n) for g in each] for each, n in zip(alone, norms, strict=True)]
     for total, parts in zip(found.sums, zip(*shrunk, strict=True), strict=True):
         torch.testing.assert_close(total, torch.stack(parts).sum(0), rtol=2e-3, atol=1e-5)
-
-
-def test_parameters_that_enter_a_large_batch_have_the_same_sums(monkeypatch):
-    torch.manual_seed(0)
-    eager, traced = two_ways(Blocks(2), torch.randint(0, 3000, (5, 30)))
-    expected = eager()
-    monkeypatch.setattr(passes, "_LARGE_INPUT", 0)
-    for found in (eager(), traced()):
-        for one, other in zip(found.sums, expected.sums, strict=True):
-            torch.testing.assert_close(one, other)
-
-
-def test_only_the_first_engine_asks_the_c_library_for_memory(monkeypatch):
-    """Later ones took 32 MB each out of what it keeps: gigabytes in a process of many runs."""
-    Gradients(nn.Linear(2, 2))
-    asked, empty = [], torch.empty
-
-    def noted(*size, **how):
-        asked.append(size)
-        return empty(*size, **how)
-
-    monkeypatch.setattr(torch, "empty", noted)
-    Gradients(nn.Linear(2, 2))
-    assert all(size[0] < 2**20 for size in asked if isinstance(size[0], int))

@@ -15,6 +15,7 @@ from scipy import stats
 from tests.unit.train.conftest import weights_of
 from torch import nn
 
+from tightrope.correlated import square_root
 from tightrope.errors import InvalidInput
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.train import FullBatchSampler, GaussianNoise
@@ -70,6 +71,17 @@ def test_noise_is_added_once(report):
     square = (draws**2).sum()
     assert stats.chi2.sf(square, draws.size) > FALSE_ALARM
     assert stats.chi2.cdf(square, draws.size) > FALSE_ALARM
+
+
+def test_correlated_noise_is_added_once_and_goes_on_after_a_crash(report):
+    noise, matrix = np.array(report["correlated"]), square_root(3).matrix(10)
+    matrix[6:, 4:6] = 0.0  # what was lost is not taken back
+    gram = (draws := matrix @ noise) @ draws.T
+    width = noise.shape[1]
+    assert stats.chi2.sf(np.trace(gram), 10 * width) > FALSE_ALARM
+    assert stats.chi2.cdf(np.trace(gram), 10 * width) > FALSE_ALARM
+    near = np.concatenate([np.diag(gram, lag) for lag in (1, 2)])
+    assert 2 * stats.norm.sf(np.abs(near).max() / width**0.5) > FALSE_ALARM / len(near)
 
 
 def test_a_run_of_several_ranks_resumes_exactly(report):

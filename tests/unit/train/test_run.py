@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import random
 import signal
 import threading
 
+import numpy as np
 import pytest
 import torch
 from tests.unit.train.conftest import each_loss, weights_of
@@ -738,3 +740,33 @@ def test_generators_do_not_show_how_many_examples_were_drawn():
         torch.manual_seed(5)
         run.take_step()
         assert torch.equal(torch.rand(()), expected)
+
+
+def test_what_a_data_set_draws_is_secret_and_leaves_no_trace():
+    """With a seed that others know, one record more would change what is drawn for all others."""
+    drawn = []
+
+    class Data:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, i):
+            numbers = [random.random(), np.random.rand(), float(torch.rand(()))]  # noqa: NPY002
+            drawn.append(numbers)
+            return torch.tensor(numbers)
+
+    model = nn.Linear(3, 1)
+    run = PrivateRun(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), Data(), lambda m, x: m(x)[:, 0],
+        sampler=FullBatchSampler(), clip=FlatClip(1.0), noise=GaussianNoise(1.0), steps=3,
+        expected_batch_size=6,
+    )  # fmt: skip
+    drawn.clear()
+    for _ in range(3):
+        random.seed(5)
+        np.random.seed(5)  # noqa: NPY002 (the global generator)
+        torch.manual_seed(5)
+        before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+        run.take_step()
+        assert before == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
+    assert len(drawn) == 18 and all(len(set(column)) == 18 for column in zip(*drawn, strict=True))

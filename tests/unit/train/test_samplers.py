@@ -11,19 +11,23 @@ from tightrope.errors import InvalidInput
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,
+    CyclicPoissonSampling,
     CyclicSampling,
     FixedSizeSampling,
     FullBatch,
     PoissonSampling,
+    SeparatedSampling,
     ShuffledSampling,
     TruncatedPoissonSampling,
 )
 from tightrope.train import (
     BallsInBinsSampler,
+    CyclicPoissonSampler,
     CyclicSampler,
     FixedSizeSampler,
     FullBatchSampler,
     PoissonSampler,
+    SeparatedSampler,
     ShuffledSampler,
     TruncatedPoissonSampler,
 )
@@ -36,6 +40,8 @@ MAKERS = {
     "cyclic": lambda **o: CyclicSampler(5, **o),
     "balls": lambda **o: BallsInBinsSampler(5, **o),
     "full": lambda **o: FullBatchSampler(**o),
+    "cyclic poisson": lambda **o: CyclicPoissonSampler(0.5, 4, **o),
+    "separated": lambda **o: SeparatedSampler(0.1, 3, 4, **o),
 }
 DECLARED = {
     "poisson": PoissonSampling(0.25),
@@ -45,6 +51,8 @@ DECLARED = {
     "cyclic": CyclicSampling(5),
     "balls": BallsInBinsSampling(5),
     "full": FullBatch(),
+    "cyclic poisson": CyclicPoissonSampling(0.5, 4),
+    "separated": SeparatedSampling(3, 4),
 }
 
 
@@ -130,6 +138,54 @@ def test_batches_above_the_cap_lose_records_at_random():
         sampler.draw(15)
 
 
+@pytest.mark.parametrize("rate", [0.05, 0.125])
+def test_separated_records_keep_apart_and_batches_keep_their_size(rate):
+    population, steps, gap, most = 20_000, 150, 8, 5
+    sampler, joined = SeparatedSampler(rate, gap, most), [[] for _ in range(population)]
+    sizes = []
+    for step in range(steps):
+        batch = sampler.draw(population)
+        sizes.append(len(batch))
+        for record in batch:
+            joined[record].append(step)
+    assert max(map(len, joined)) == most
+    assert min(np.diff(times).min() for times in joined if len(times) > 1) >= gap
+    # until records have joined as often as they may, batches are binomial at every step
+    early = np.array(sizes[: 4 * gap])
+    spread = (population * rate * (1 - rate)) ** 0.5
+    assert np.abs(early - population * rate).max() < 6.0 * spread  # 1e-7 by chance
+
+
+def test_a_record_joins_at_most_once_in_a_cycle_and_groups_stay():
+    sampler = CyclicPoissonSampler(0.5, 4)
+    times = [[] for _ in range(1000)]
+    for step in range(40):
+        for record in sampler.draw(1000):
+            times[record].append(step)
+    assert all(len({time % 4 for time in own}) <= 1 for own in times)
+    joins = np.array(list(map(len, times)))  # binomial: 10 turns, each with chance 1/2
+    assert abs(joins.mean() - 5.0) < 6.0 * (2.5 / 1000) ** 0.5
+    with pytest.raises(InvalidInput, match="some would join too soon"):
+        sampler.draw(999)
+
+
+@pytest.mark.parametrize("name", ["cyclic poisson", "separated"])
+def test_a_resumed_order_is_the_stored_one(name):
+    sampler, other = MAKERS[name](), MAKERS[name]()
+    first = [set(sampler.draw(500)) for _ in range(6)]
+    other.last(sampler.lasting())
+    assert other.go_on_after(6) == 6
+    later = [set(other.draw(500)) for _ in range(30)]
+    if name == "separated":
+        assert later == [set(sampler.draw(500)) for _ in range(30)]
+    for at, batch in enumerate(first):
+        meet = {"cyclic poisson": 4, "separated": 3}[name]
+        for step in range(6, at + meet):
+            assert not batch & later[step - 6]
+    with pytest.raises(InvalidInput, match="was not stored"):
+        other.last(None)
+
+
 @pytest.mark.parametrize("name", ["fixed", "shuffled", "cyclic"])
 def test_samplers_that_move_others_refuse_add_or_remove(name):
     assert MAKERS[name]().adjacency is Adjacency.REPLACE_ONE
@@ -154,7 +210,7 @@ def test_extreme_rates_and_the_empty_population():
     assert PoissonSampler(0.5).draw(0).size == 0
 
 
-@pytest.mark.parametrize("name", ["poisson", "balls", "shuffled"])
+@pytest.mark.parametrize("name", ["poisson", "balls", "shuffled", "cyclic poisson", "separated"])
 def test_one_seed_gives_different_batches_on_different_ranks(name):
     sequences = []
     for rank in range(3):

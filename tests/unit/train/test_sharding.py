@@ -16,6 +16,7 @@ from scipy import stats
 from tests.unit.train.conftest import weights_of
 from tests.unit.train.sharded_worker import SETTINGS, make_run, sequences, take
 
+from tightrope.correlated import square_root
 from tightrope.errors import InvalidInput
 from tightrope.train import AdaptiveClip, shard
 
@@ -66,6 +67,15 @@ def test_every_coordinate_gets_one_draw_of_its_own(report):
     for first, second in itertools.pairwise(table):
         own = first[: len(second)].reshape(-1)
         assert stats.pearsonr(own, second.reshape(-1)).pvalue > FALSE_ALARM
+
+
+def test_the_owner_of_a_coordinate_correlates_its_noise_and_stores_it(report):
+    draws = square_root(3).matrix(6) @ np.array(report["correlated"])
+    gram, width = draws @ draws.T, draws.shape[1]
+    assert stats.chi2.sf(np.trace(gram), 6 * width) > FALSE_ALARM
+    assert stats.chi2.cdf(np.trace(gram), 6 * width) > FALSE_ALARM
+    near = np.concatenate([np.diag(gram, lag) for lag in (1, 2)])
+    assert 2 * stats.norm.sf(np.abs(near).max() / width**0.5) > FALSE_ALARM / len(near)
 
 
 def test_parts_are_stored_by_their_ranks_and_resume_exactly(report):

@@ -31,7 +31,7 @@ from tightrope.convex.algorithms import project
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.gaussian.profile import analytic_noise, compose_mu
 from tightrope.process.convex import ConvexLoss, LocalGradient
-from tightrope.theorems import hidden_local
+from tightrope.theorems.last_iterate.descent import HiddenLocal
 from tightrope.validate import FloatArray
 from tightrope_reproduce.iteration.synthetic import Population
 from tightrope_reproduce.plan import many_tasks
@@ -82,7 +82,7 @@ def local_epsilon(contender: Contender, records: int) -> float:
     if sends is None:
         return math.inf
     noise = contender.noise(records, 1) * LOSS.lipschitz
-    sent: Guarantee = hidden_local.guarantee(LocalGradient(LOSS, noise)) ** sends
+    sent: Guarantee = HiddenLocal.guarantee(LocalGradient(LOSS, noise)) ** sends
     return sent.epsilon(DELTA).upper
 
 

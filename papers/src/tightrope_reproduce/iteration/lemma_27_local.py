@@ -17,7 +17,7 @@ from tightrope.guarantee.gaussian.profile import analytic_noise, classical_noise
 from tightrope.numerics.roots import crossing
 from tightrope.process.convex import ConvexLoss, LocalGradient
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_local
+from tightrope.theorems.last_iterate.descent import HiddenLocal
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -54,7 +54,7 @@ def printed_noise(epsilon: float, delta: float) -> float:
 
 
 def true_delta(epsilon: float, delta: float) -> float:
-    sent = hidden_local.guarantee(LocalGradient(LOSS, printed_noise(epsilon, delta)))
+    sent = HiddenLocal.guarantee(LocalGradient(LOSS, printed_noise(epsilon, delta)))
     return sent.delta(epsilon).upper
 
 

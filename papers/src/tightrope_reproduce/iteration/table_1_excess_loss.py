@@ -15,7 +15,7 @@ import numpy as np
 
 from tightrope.process.convex import LocalGradient
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_local
+from tightrope.theorems.last_iterate.descent import HiddenLocal
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -164,7 +164,7 @@ def _local(contender: Contender, found: float, records: int) -> Line:
         return check(what, EPSILON, found, within=1e-6)
     if contender.name == "Stop-PNSGD":
         noise = printed_noise(LOSS.lipschitz, EPSILON, DELTA)
-        sent = hidden_local.guarantee(LocalGradient(LOSS, noise)).epsilon(DELTA).upper
+        sent = HiddenLocal.guarantee(LocalGradient(LOSS, noise)).epsilon(DELTA).upper
         because = (
             "with the noise of Theorem 29; with the least noise for which its secret end gives "
             f"(1, 1e-6), as drawn here, local epsilon is {found:.3g}"

@@ -16,8 +16,8 @@ from tightrope.numerics.hull import least_cost, minorant
 from tightrope.numerics.interval import Interval
 from tightrope.process.convex import ContractiveIteration
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_hull
-from tightrope.theorems.hidden_cyclic import printed_shifts
+from tightrope.theorems.last_iterate.descent import HiddenHull
+from tightrope_reproduce.formulas.last_iterates import printed_shifts
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -60,7 +60,7 @@ def _theorem_1() -> Line:
     """Identity maps: the last states are two Gaussians, so the truth is known."""
     still = (0.0,) * STEPS, (1.0,) * STEPS, (1.0,) * STEPS
     run = ContractiveIteration(*still, start_distance=DISTANCE)
-    ours = hidden_hull.guarantee(run).renyi(2.0)
+    ours = HiddenHull.guarantee(run).renyi(2.0)
     truth = DISTANCE**2 / STEPS  # D_2 of N(0, T) against N(distance, T)
     return Line(
         f"Theorem 1 (informal): D_2 after {STEPS} common steps, starts {DISTANCE:g} apart",

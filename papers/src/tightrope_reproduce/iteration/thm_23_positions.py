@@ -17,7 +17,7 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 from tightrope.process.convex import ConvexLoss, CyclicSGD
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_composition, hidden_cyclic
+from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic
 from tightrope_reproduce.formulas import moments_accountant
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict, check
 
@@ -38,7 +38,7 @@ COLUMNS = (
 def run(setting: Setting) -> Outcome:
     after = np.unique(np.geomspace(1, RECORDS, setting.points(full=200, quick=25)).astype(int))
     position = RECORDS + 1 - after[::-1]
-    one, many = (hidden_cyclic.mu_curve(_process(e))[position - 1] for e in (1, EPOCHS))
+    one, many = (HiddenCyclic.mu_curve(_process(e))[position - 1] for e in (1, EPOCHS))
     printed = moments_accountant.epsilon(1.0 / one, 1, DELTA)  # Theorem 23 with Lemma 14
     gaussian, several = profile.epsilon(DELTA, one), profile.epsilon(DELTA, many)
     table = Table(
@@ -64,14 +64,14 @@ def _process(epochs: int = 1, position: int | None = None) -> CyclicSGD:
 
 
 def _first_over_last() -> Line:
-    mus = hidden_cyclic.mu_curve(_process())
+    mus = HiddenCyclic.mu_curve(_process())
     what = f"Renyi loss of the first of {RECORDS} people over that of the last"
     return check(what, 1.0 / RECORDS, float((mus[0] / mus[-1]) ** 2), within=1e-12)
 
 
 def _middle() -> Line:
     position = RECORDS // 2
-    ours = hidden_cyclic.guarantee(_process(position=position)).renyi(ORDER)
+    ours = HiddenCyclic.guarantee(_process(position=position)).renyi(ORDER)
     claim = ORDER * 2.0 / (NOISE**2 * (RECORDS + 1 - position))
     what = f"Theorem 23: D_{ORDER:g} at position {position} of {RECORDS}, noise {NOISE:g}"
     linear = 0.5 * ORDER * (2.0 * LOSS.lipschitz / NOISE) ** 2 / RECORDS  # all noises add up
@@ -81,14 +81,14 @@ def _middle() -> Line:
 
 def _theorem_35() -> Line:
     """n epochs, worst position: the paper rounds 1 + (n-1)/n up to 2."""
-    ours = hidden_cyclic.guarantee(_process(epochs=RECORDS)).renyi(ORDER).upper
+    ours = HiddenCyclic.guarantee(_process(epochs=RECORDS)).renyi(ORDER).upper
     claim = 4.0 * ORDER / NOISE**2
     what = f"Theorem 35: D_{ORDER:g} after {RECORDS} epochs over {RECORDS} people"
     return check(what, claim, ours, within=claim * 2.0 / RECORDS)
 
 
 def _gain(printed: float) -> Line:
-    guarantee = hidden_cyclic.guarantee(_process(position=1))
+    guarantee = HiddenCyclic.guarantee(_process(position=1))
     return Line(
         f"epsilon of the first person at delta {DELTA:g}",
         claim=float(printed),
@@ -101,7 +101,7 @@ def _gain(printed: float) -> Line:
 
 
 def _picture(position: Any, curves: dict[str, Any]) -> Picture:
-    seen = hidden_composition.guarantee(_process()).epsilon(DELTA).upper
+    seen = HiddenComposition.guarantee(_process()).epsilon(DELTA).upper
 
     def draw(axes: Any) -> None:
         after = RECORDS + 1 - position

@@ -17,7 +17,12 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 from tightrope.process.convex import ConvexLoss, SkipSGD, StopSGD
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_skip, hidden_stop, hidden_stop_renyi
+from tightrope.theorems.last_iterate.sampled import HiddenSkip, HiddenStop, StopTerm
+from tightrope_reproduce.formulas.last_iterates import (
+    corrected_stop_renyi,
+    printed_stop_renyi,
+    skip_mu_curve,
+)
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -70,18 +75,18 @@ def _stop(position: int | None = None) -> StopSGD:
 
 
 def _by_position(position: Any) -> dict[str, Any]:
-    plain = profile.epsilon(DELTA, hidden_skip.mu_curve(_skip())[position - 1])
-    skipped = [hidden_skip.guarantee(_skip(int(t))).epsilon(DELTA).upper for t in position]
-    stopped = [hidden_stop.guarantee(_stop(int(t))).epsilon(DELTA).upper for t in position]
+    plain = profile.epsilon(DELTA, skip_mu_curve(_skip())[position - 1])
+    skipped = [HiddenSkip.guarantee(_skip(int(t))).epsilon(DELTA).upper for t in position]
+    stopped = [HiddenStop.guarantee(_stop(int(t))).epsilon(DELTA).upper for t in position]
     return {"plain": plain, "skip": np.array(skipped), "stop": np.array(stopped)}
 
 
 def _bounds(records: int) -> tuple[float, float, float]:
     """Renyi divergence at ORDER as printed, corrected, and by the mean over the end."""
-    mean = hidden_stop_renyi.StopTerm(STEP, 1.0, records).upper(np.array([ORDER]))[0]
+    mean = StopTerm(STEP, 1.0, records).upper(np.array([ORDER]))[0]
     return (
-        hidden_stop_renyi.printed(ORDER, records, STEP),
-        hidden_stop_renyi.corrected(ORDER, records, STEP),
+        printed_stop_renyi(ORDER, records, STEP),
+        corrected_stop_renyi(ORDER, records, STEP),
         float(mean),
     )
 
@@ -117,7 +122,7 @@ def _hundred() -> Line:
 
 def _skip_gain() -> Line:
     """The worst person of Theorem 24 is the last one, who is never skipped."""
-    last = hidden_skip.guarantee(_skip()).epsilon(DELTA)
+    last = HiddenSkip.guarantee(_skip()).epsilon(DELTA)
     plain = float(profile.epsilon(DELTA, 2.0 * LOSS.lipschitz / NOISE))
     what = f"Theorem 24: epsilon of the last person at delta {DELTA:g}, as without skipping"
     return check(what, plain, last.upper, within=1e-9, truth=at_most(last.upper))
@@ -125,7 +130,7 @@ def _skip_gain() -> Line:
 
 def _stop_gain() -> Line:
     plain = float(profile.epsilon(DELTA, 2.0 * LOSS.lipschitz / NOISE))
-    ours = hidden_stop.guarantee(replace(_stop(), index=None)).epsilon(DELTA).upper
+    ours = HiddenStop.guarantee(replace(_stop(), index=None)).epsilon(DELTA).upper
     return Line(
         f"epsilon of Stop-PNSGD for everybody at delta {DELTA:g}, n = {RECORDS}",
         claim=plain,

@@ -17,7 +17,7 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.gaussian.profile import classical_noise
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.style import COLOURS
-from tightrope.theorems.hidden_cyclic import squared_mu
+from tightrope.theorems.last_iterate.descent import cyclic_squared_mu
 from tightrope_reproduce.formulas import moments_accountant
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.plan import ConvexPlan, per_person, smoothed
@@ -34,7 +34,7 @@ def run(setting: Setting) -> Outcome:
     position = RECORDS + 1 - after[::-1]
     plan = _plan()
     noise = classical_noise(EPSILON, DELTA, 2.0 * LOSS.lipschitz)
-    mus = 2.0 * LOSS.lipschitz / noise * np.sqrt(squared_mu(1.0, RECORDS, 1, position))
+    mus = 2.0 * LOSS.lipschitz / noise * np.sqrt(cyclic_squared_mu(1.0, RECORDS, 1, position))
     curves = {
         "promised": EPSILON / np.sqrt(RECORDS + 1.0 - position),
         "renyi": moments_accountant.epsilon(1.0 / mus, 1, DELTA),

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.approx.simple import amplified
+from tightrope.guarantee.approx import amplified
 from tightrope.guarantee.gaussian.profile import analytic_noise
 from tightrope.process import Adjacency
 from tightrope.process.convex import ConvexLoss, CyclicSGD, LocalGradient
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_cyclic, hidden_local
+from tightrope.theorems.last_iterate.descent import HiddenCyclic, HiddenLocal
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.plan import local_pass
 from tightrope_reproduce.plan.local import printed_noise
@@ -58,7 +58,7 @@ def _spent(noise: float) -> float:
         batches_per_epoch=RECORDS,
         epochs=RECORDS,
     )
-    return hidden_cyclic.guarantee(run).epsilon(DELTA).upper
+    return HiddenCyclic.guarantee(run).epsilon(DELTA).upper
 
 
 def _after() -> Line:
@@ -107,7 +107,7 @@ def _theorem_29() -> tuple[Line, ...]:
         LOSS, records=RECORDS, dimension=dimension, radius=radius, epsilon=EPSILON, delta=DELTA
     )
     factor = math.sqrt(1.0 + 8.0 * dimension * math.log(1.25 / DELTA) / EPSILON**2)
-    sent = hidden_local.guarantee(LocalGradient(LOSS, plan.noise_std))
+    sent = HiddenLocal.guarantee(LocalGradient(LOSS, plan.noise_std))
     return (
         Line(
             f"Theorem 29: noise for local ({EPSILON:g}, {DELTA:g})-DP",

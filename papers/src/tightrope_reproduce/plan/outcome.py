@@ -14,9 +14,10 @@ from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process.convex import SkipSGD, StopSGD
-from tightrope.theorems import hidden_skip, hidden_stop, hidden_stop_renyi
-from tightrope.theorems.hidden_steps import step_mu
+from tightrope.theorems.last_iterate.sampled import HiddenSkip, HiddenStop, HiddenStopRenyi
+from tightrope.theorems.last_iterate.steps import step_mu
 from tightrope.validate import FloatArray, check_count
+from tightrope_reproduce.formulas.last_iterates import skip_mu_curve
 
 __all__ = ["ConvexPlan"]
 
@@ -53,14 +54,14 @@ class ConvexPlan:
         if isinstance(self.process, StopSGD):
             run = replace(self.process, index=index)
             if self.tasks == 1:
-                return hidden_stop.guarantee(run)
+                return HiddenStop.guarantee(run)
             ways = (
-                compose([hidden_stop.guarantee(run)], [self.tasks]),
-                compose([hidden_stop_renyi.guarantee(run)], [self.tasks]),
+                compose([HiddenStop.guarantee(run)], [self.tasks]),
+                compose([HiddenStopRenyi.guarantee(run)], [self.tasks]),
                 GaussianGuarantee(step_mu(run) * math.sqrt(self.tasks) * (1.0 + 1e-14)),
             )
             return min(ways, key=lambda found: found.epsilon(self.delta).upper)
-        return hidden_skip.guarantee(replace(self.process, index=self._private(index)))
+        return HiddenSkip.guarantee(replace(self.process, index=self._private(index)))
 
     def epsilon_at(self, index: int) -> float:
         """Epsilon of the record at `index`, at the plan's delta."""
@@ -73,7 +74,7 @@ class ConvexPlan:
         """
         if not isinstance(self.process, SkipSGD):
             raise InvalidInput("The curve is for SkipSGD; ask epsilon_at(index) for one record.")
-        mus = hidden_skip.mu_curve(self.process)[: self.private_records]
+        mus = skip_mu_curve(self.process)[: self.private_records]
         starts = self.process.records // 2 + 1
         used = np.minimum(np.arange(1, self.private_records + 1), starts) / starts
         budget = np.minimum(self.delta / used * (1.0 - 1e-11), 1.0)

@@ -12,7 +12,7 @@ import math
 
 from tightrope.guarantee.gaussian import profile
 from tightrope.process.convex import ConvexLoss
-from tightrope.theorems.hidden_skip import used_probability
+from tightrope.theorems.last_iterate.sampled import used_probability
 from tightrope.validate import check_count, check_epsilon
 from tightrope_reproduce.plan.outcome import ConvexPlan
 from tightrope_reproduce.plan.per_person import check_positive_delta, skip_plan

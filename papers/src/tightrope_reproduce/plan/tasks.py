@@ -15,12 +15,10 @@ from collections.abc import Callable
 
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.convex import ConvexLoss, StopSGD
-from tightrope.theorems.hidden_stop import StopProfile
-from tightrope.theorems.hidden_stop_renyi import StopTerm
+from tightrope.theorems.last_iterate.sampled import StopProfile, StopTerm
 from tightrope.validate import check_count, check_epsilon, check_positive
 from tightrope_reproduce.plan.outcome import ConvexPlan
 from tightrope_reproduce.plan.per_person import check_positive_delta

@@ -19,7 +19,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_composition, hidden_cyclic
+from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -38,7 +38,7 @@ BATCHES, EPOCHS, SIGMA, DELTA = 100, 20, 4.0, 1e-6
 
 def run(setting: Setting) -> Outcome:
     setup = _setup(BATCHES, EPOCHS)
-    mus = hidden_cyclic.mu_curve(cyclic(setup, SIGMA))
+    mus = HiddenCyclic.mu_curve(cyclic(setup, SIGMA))
     batches = _batches(setting)
     exact = profile.epsilon_bounds(DELTA, mus[batches - 1])[1]
     printed = float(profile.epsilon(DELTA, _printed_mu(BATCHES, EPOCHS, SIGMA)))
@@ -80,7 +80,7 @@ def _last_step_alone(order: float, sigma: float) -> float:
 
 def _understated(case: tuple[int, int, float, float]) -> Line:
     batches, epochs, sigma, order = case
-    ours = hidden_cyclic.guarantee(cyclic(_setup(batches, epochs), sigma)).renyi(order).upper
+    ours = HiddenCyclic.guarantee(cyclic(_setup(batches, epochs), sigma)).renyi(order).upper
     claim = _renyi(order, _printed_mu(batches, epochs, sigma))
     least = _last_step_alone(order, sigma)
     return Line(
@@ -95,7 +95,7 @@ def _understated(case: tuple[int, int, float, float]) -> Line:
 
 
 def _epsilon(setup: Setup, printed: float) -> Line:
-    worst = hidden_cyclic.guarantee(cyclic(setup, SIGMA)).epsilon(DELTA)
+    worst = HiddenCyclic.guarantee(cyclic(setup, SIGMA)).epsilon(DELTA)
     alone = profile.epsilon_interval(DELTA, 1.0 / SIGMA)
     return Line(
         f"epsilon at delta {DELTA:g}, Q = {BATCHES}, T = {EPOCHS} epochs, sigma {SIGMA:g}",
@@ -112,7 +112,7 @@ def _sampling(setup: Setup, sampled: float) -> Line:
     """'For q = 1/Q we get the same result of privacy amplification by sub sampling.'"""
     order = 2.0
     poisson = account(_poisson(BATCHES, EPOCHS, SIGMA)).renyi(order)
-    ours = hidden_cyclic.guarantee(cyclic(setup, SIGMA)).renyi(order).upper
+    ours = HiddenCyclic.guarantee(cyclic(setup, SIGMA)).renyi(order).upper
     least = _last_step_alone(order, SIGMA) / poisson.upper
     return Line(
         f"D_{order:g} of fixed batches over that of Poisson sampling, worst record",
@@ -126,7 +126,7 @@ def _sampling(setup: Setup, sampled: float) -> Line:
 
 
 def _picture(setup: Setup, batches: Any, exact: Any, printed: float, sampled: float) -> Picture:
-    seen = hidden_composition.guarantee(cyclic(setup, SIGMA)).epsilon(DELTA).upper
+    seen = HiddenComposition.guarantee(cyclic(setup, SIGMA)).epsilon(DELTA).upper
 
     def draw(axes: Any) -> None:
         after = BATCHES + 1 - batches

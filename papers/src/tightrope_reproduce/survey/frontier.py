@@ -19,7 +19,8 @@ from tightrope.accounting import account
 from tightrope.process import NoisySGD, PoissonSampling, Released
 from tightrope.process.convex import ClippedLoss, ConvexLoss, CyclicSGD
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_cyclic, hidden_hockey_stick
+from tightrope.theorems.last_iterate.bounded import HiddenHockeyStick
+from tightrope.theorems.last_iterate.descent import HiddenCyclic
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.survey.techniques import CONVEX, STRONG, Setup, cyclic, sampled
 
@@ -89,9 +90,9 @@ def _one_use(later: int) -> tuple[float, float, float]:
     )
     clipped = replace(run, loss=ClippedLoss(ONE_USE["lipschitz"]))
     guarantees = (
-        hidden_cyclic.guarantee(run),
-        hidden_hockey_stick.guarantee(run),
-        hidden_hockey_stick.guarantee(clipped),
+        HiddenCyclic.guarantee(run),
+        HiddenHockeyStick.guarantee(run),
+        HiddenHockeyStick.guarantee(clipped),
     )
     gaussian, convex, free = (g.delta(AT_EPSILON).upper for g in guarantees)
     return gaussian, convex, free

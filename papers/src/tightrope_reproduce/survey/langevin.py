@@ -18,8 +18,9 @@ from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import last_integer
 from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_composition, hidden_full_batch, hidden_langevin
-from tightrope.theorems.hidden_projected import squared_mu as projected_squared_mu
+from tightrope.theorems.last_iterate.bounded import projected_squared_mu
+from tightrope.theorems.last_iterate.descent import composed_squared_mu, full_batch_squared_mu
+from tightrope.theorems.last_iterate.langevin import rho
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -51,15 +52,15 @@ def run(setting: Setting) -> Outcome:
 
 def composed(steps: int) -> float:
     """D_a in units of a/(2 sigma^2), that is mu^2 sigma^2: plain composition."""
-    return hidden_composition.squared_mu(_descent(steps))
+    return composed_squared_mu(_descent(steps))
 
 
 def langevin(steps: int) -> float:
-    return 2.0 * hidden_langevin.rho(1.0, ETA_LAMBDA, steps)
+    return 2.0 * rho(1.0, ETA_LAMBDA, steps)
 
 
 def exact(steps: int) -> float:
-    return hidden_full_batch.squared_mu(1.0 - ETA_LAMBDA, steps)
+    return full_batch_squared_mu(1.0 - ETA_LAMBDA, steps)
 
 
 def projected(steps: int, diameter: float) -> float:

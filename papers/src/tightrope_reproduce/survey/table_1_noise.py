@@ -16,7 +16,7 @@ import numpy as np
 from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_cyclic
+from tightrope.theorems.last_iterate.descent import HiddenCyclic
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -112,7 +112,7 @@ def _iteration() -> Line:
     setup = _setup(10_000, 10)
     mu = profile.mu_interval(EPSILON, DELTA).lower
     printed = math.sqrt(setup.iterations) / (setup.batches * mu)
-    bound = hidden_cyclic.guarantee(cyclic(setup, printed)).epsilon(DELTA)
+    bound = HiddenCyclic.guarantee(cyclic(setup, printed)).epsilon(DELTA)
     alone = profile.epsilon_interval(DELTA, 1.0 / printed)  # a last step that forgets all before
     return Line(
         "epsilon at the sigma of FMTT18's printed row, n = 10000, 10 epochs",

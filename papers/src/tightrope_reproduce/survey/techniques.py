@@ -25,15 +25,10 @@ from tightrope.process.convex import (
     SubsampledSGD,
 )
 from tightrope.process.training import noise_std_from_relative
-from tightrope.theorems import (
-    hidden_cyclic,
-    hidden_full_batch,
-    hidden_langevin,
-    hidden_langevin_sampled,
-    hidden_sampled,
-    hidden_sampled_composition,
-)
 from tightrope.theorems.catalog import ANALYSES
+from tightrope.theorems.last_iterate.descent import HiddenCyclic, HiddenFullBatch
+from tightrope.theorems.last_iterate.langevin import HiddenLangevin, HiddenLangevinSampled
+from tightrope.theorems.last_iterate.sampled import HiddenSampled, HiddenSampledComposition
 
 __all__ = [
     "CONVEX",
@@ -171,12 +166,12 @@ TECHNIQUES = (
     Technique("ACG16", "moments accountant (ACG16, Mir17)", _poisson("moments")),
     Technique("exact", "exact, Poisson, every iterate", _poisson("exact")),
     # replace-one neighbours
-    Technique("FMTT18", "iteration, fixed batches (FMTT18)", _hidden(hidden_cyclic, cyclic)),
-    Technique("CYS21", "Langevin, full batch (CYS21)", _hidden(hidden_langevin, full_batch)),
-    Technique("hull", "last iterate, full batch, exact", _hidden(hidden_full_batch, full_batch)),
-    Technique("YS22", "Langevin, random batches (YS22)", _hidden(hidden_langevin_sampled, sampled)),
+    Technique("FMTT18", "iteration, fixed batches (FMTT18)", _hidden(HiddenCyclic, cyclic)),
+    Technique("CYS21", "Langevin, full batch (CYS21)", _hidden(HiddenLangevin, full_batch)),
+    Technique("hull", "last iterate, full batch, exact", _hidden(HiddenFullBatch, full_batch)),
+    Technique("YS22", "Langevin, random batches (YS22)", _hidden(HiddenLangevinSampled, sampled)),
     Technique(
-        "random", "random batches, every iterate", _hidden(hidden_sampled_composition, sampled)
+        "random", "random batches, every iterate", _hidden(HiddenSampledComposition, sampled)
     ),
-    Technique("frontier", "random batches, last iterate", _hidden(hidden_sampled, sampled)),
+    Technique("frontier", "random batches, last iterate", _hidden(HiddenSampled, sampled)),
 )

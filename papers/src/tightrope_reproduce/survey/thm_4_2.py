@@ -14,11 +14,12 @@ import numpy as np
 from scipy.optimize import brentq
 
 from tightrope.calibrate import Target, find_noise
-from tightrope.guarantee.approx.simple import advanced, amplified
+from tightrope.guarantee.approx import advanced, amplified
 from tightrope.guarantee.gaussian import profile
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_langevin, hidden_langevin_sampled
+from tightrope.theorems.last_iterate.langevin import RecursionTerm, rho
+from tightrope_reproduce.formulas.last_iterates import rho_log_sobolev
 from tightrope_reproduce.gdp.analyses import Analyses
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 
@@ -112,9 +113,9 @@ def _rate_of_loss() -> Line:
 def _log_sobolev() -> Line:
     eta, deviation, convexity, steps = 0.1, 0.8, 0.5, 40
     constant = convexity / (2.0 * deviation**2)
-    general = hidden_langevin.rho_log_sobolev(1.0, 1, constant, deviation, eta, steps)
+    general = rho_log_sobolev(1.0, 1, constant, deviation, eta, steps)
     step = math.sqrt(eta / 2.0) / deviation  # the mu of one step: s^2 = eta noise^2/2
-    special = hidden_langevin.rho(step, eta * convexity, steps)
+    special = rho(step, eta * convexity, steps)
     return Line(
         "Section VII-A: the log-Sobolev form with c = lambda/(2 s^2) over Theorem VII.1",
         claim=1.0,
@@ -128,8 +129,8 @@ def _log_sobolev() -> Line:
 def _no_amplification() -> Line:
     """RBP22 as the survey tells it: Theorem VII.1 with the batch in place of the data."""
     sigma, eta_lambda, steps, order = 4.0, 0.01, 1000, 4.0
-    batch = order * hidden_langevin.rho(1.0 / sigma, eta_lambda, steps)
-    term = hidden_langevin_sampled.RecursionTerm(RATE, 1.0 / sigma, 1.0 - eta_lambda, steps)
+    batch = order * rho(1.0 / sigma, eta_lambda, steps)
+    term = RecursionTerm(RATE, 1.0 / sigma, 1.0 - eta_lambda, steps)
     ours = float(term.upper(np.array([order]))[0])
     return Line(
         f"RBP22 (no amplification by sampling) over Theorem VII.2, b/n = {RATE}, {steps} steps",

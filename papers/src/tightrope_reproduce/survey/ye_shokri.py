@@ -18,8 +18,8 @@ from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.process.convex import ConvexLoss, SubsampledSGD
 from tightrope.process.training import noise_std_from_relative
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_langevin_sampled, hidden_sampled, hidden_sampled_composition
-from tightrope.theorems.hidden_langevin_sampled import RecursionTerm
+from tightrope.theorems.last_iterate.langevin import HiddenLangevinSampled, RecursionTerm
+from tightrope.theorems.last_iterate.sampled import HiddenSampled, HiddenSampledComposition
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -76,7 +76,7 @@ def _process(steps: int) -> SubsampledSGD:
 
 def _epsilons(steps: int) -> tuple[float, float, float]:
     process = _process(steps)
-    theorems = (hidden_langevin_sampled, hidden_sampled_composition, hidden_sampled)
+    theorems = (HiddenLangevinSampled, HiddenSampledComposition, HiddenSampled)
     old, seen, last = (theorem.guarantee(process).epsilon(DELTA).upper for theorem in theorems)
     return old, seen, last
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve
 from tightrope.guarantee.renyi import best_for_delta
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
-from tightrope.theorems import poisson_gaussian_rdp_mtz19 as exact_renyi
-from tightrope.theorems import sampled_gaussian_clt_bdls19 as clt
+from tightrope.theorems.limits import SampledGaussianCltBdls19
+from tightrope.theorems.poisson_renyi import renyi_guarantee
 from tightrope_reproduce.formulas import improved_moments_accountant
 from tightrope_reproduce.formulas.abadi_lemma3 import broken_conditions, claimed_renyi
 from tightrope_reproduce.item import (
@@ -74,8 +74,8 @@ def _row(delta: float) -> Row:
     return Row(
         delta,
         improved_moments_accountant.epsilon(equivalent_noise(RATE, NOISE), STEPS, delta),
-        clt.guarantee(PROCESS).epsilon(delta),
-        exact_renyi.renyi_guarantee(PROCESS, route="lemma1").epsilon(delta).upper,
+        SampledGaussianCltBdls19.guarantee(PROCESS).epsilon(delta),
+        renyi_guarantee(PROCESS, route="lemma1").epsilon(delta).upper,
         truth.lower,
         truth.upper,
     )

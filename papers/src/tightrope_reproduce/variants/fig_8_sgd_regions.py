@@ -16,7 +16,7 @@ import numpy as np
 from tightrope.guarantee.gaussian import profile
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
-from tightrope.theorems import sampled_gaussian_clt_bdls19 as clt
+from tightrope.theorems.limits import clt_mu
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -74,7 +74,7 @@ def _curves(noise: float, steps: int, type_i: Any, count: int) -> Curves:
 
 
 def _mu(noise: float, steps: int) -> float:
-    return clt.mu(NoisySGD(PoissonSampling(RATE), noise, steps))
+    return clt_mu(NoisySGD(PoissonSampling(RATE), noise, steps))
 
 
 def _line(panel: tuple[float, int], type_i: float) -> Line:

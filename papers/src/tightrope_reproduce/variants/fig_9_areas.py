@@ -16,7 +16,7 @@ from scipy.integrate import trapezoid
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
-from tightrope.theorems import sampled_gaussian_clt_bdls19 as clt
+from tightrope.theorems.limits import clt_mu
 from tightrope_reproduce.formulas import area
 from tightrope_reproduce.item import (
     Item,
@@ -72,7 +72,7 @@ def _areas(noise: float, steps: int, count: int) -> Areas:
         noise,
         steps,
         0.5 - float(trapezoid(claimed, _TYPE_I)),
-        area.of_gaussian(clt.mu(NoisySGD(PoissonSampling(RATE), noise, steps))),
+        area.of_gaussian(clt_mu(NoisySGD(PoissonSampling(RATE), noise, steps))),
         0.5 - float(trapezoid(renyi, _TYPE_I)),
         truth.lower,
         truth.upper,

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from tightrope.accounting import Account, account
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, TableTerm
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, TableTerm
 from tightrope.guarantee.renyi import region_of_curve, region_of_level
 from tightrope.process import NoisySGD, PoissonSampling
-from tightrope.theorems import poisson_gaussian_rdp_mtz19 as exact_renyi
-from tightrope.theorems.poisson_gaussian_rdp_abadi16 import LeadingTerm
+from tightrope.theorems.poisson_renyi import LeadingTerm, PoissonGaussianRdpMtz19
 from tightrope_reproduce.formulas.abadi_lemma3 import claimed_renyi
 
 __all__ = [
@@ -69,6 +67,8 @@ def renyi_type_ii(rate: float, noise_multiplier: float, steps: int, type_i: Any)
 
 @cache
 def _table(rate: float, noise_multiplier: float) -> TableTerm:
-    one_step = exact_renyi.guarantee(NoisySGD(PoissonSampling(rate), noise_multiplier, 1))
+    one_step = PoissonGaussianRdpMtz19.guarantee(
+        NoisySGD(PoissonSampling(rate), noise_multiplier, 1)
+    )
     assert isinstance(one_step, RenyiGuarantee)
     return TableTerm(tuple(_ORDERS.tolist()), tuple(one_step.curve(_ORDERS).tolist()))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from tightrope.guarantee.approx import curve
+from tightrope.guarantee import approx
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
@@ -32,14 +32,14 @@ class ApproxGuarantee(Guarantee):
         object.__setattr__(self, "level", check_real(self.level, "epsilon", low=0.0, finite=False))
         object.__setattr__(self, "failure", check_delta(self.failure))
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         """delta0 + (1 - delta0) (e^eps0 - e^eps)_+ / (1 + e^eps0), the profile of that pair."""
         eps = check_real(epsilon, "epsilon", low=0.0)
         if eps >= self.level:
             return Interval.exact(self.failure)
-        return _around(float(curve.implied_delta(eps, self.level, self.failure))).clamp(0.0, 1.0)
+        return _around(float(approx.implied_delta(eps, self.level, self.failure))).clamp(0.0, 1.0)
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         if d < self.failure:
             return Interval.exact(math.inf)
@@ -56,7 +56,7 @@ class ApproxGuarantee(Guarantee):
             return Interval.exact(0.0)
         return Interval(max(value - slack, 0.0), min(value + slack, self.level))
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         order = check_order(order)
         if self.failure > 0 or self.level == math.inf:
             return Interval.exact(math.inf)
@@ -64,14 +64,14 @@ class ApproxGuarantee(Guarantee):
 
         return _around(float(renyi_of_pure(order, self.level)))
 
-    def tradeoff(self, type_i: float) -> Interval:
+    def _one_tradeoff(self, type_i: float) -> Interval:
         """f(a) = max{0, 1 - delta - e^eps a, e^-eps (1 - delta - a)}."""
-        return curve.tradeoff_interval(
+        return approx.tradeoff_interval(
             check_probability(type_i, "type_i"), self.level, self.failure
         )
 
     def directions(self) -> tuple[Components, ...] | None:
-        from tightrope.guarantee.loss.profile import approx_pair
+        from tightrope.guarantee.loss.pairs import approx_pair
 
         if self.level > _LARGEST_LEVEL:
             return None

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import final
 
-from tightrope.guarantee.approx.simple import group as approx_group
+from tightrope.guarantee.approx import group as approx_group
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.from_profile import invert
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.tradeoff import invert
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP, log_down, over_down, rest_down, rest_up
 from tightrope.process import Adjacency
@@ -55,7 +55,7 @@ class GroupGuarantee(Guarantee):
     def as_bound(self) -> GroupGuarantee:
         return replace(self, inner=self.inner.as_bound())
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
         eps = check_real(epsilon, "epsilon", low=0.0)
         upper = min(self._chain_delta(eps), self._flat_delta(eps))
@@ -78,7 +78,7 @@ class GroupGuarantee(Guarantee):
         whole = approx_group(inner.level, inner.failure, self.size)
         return ApproxGuarantee(*whole).delta(epsilon).upper
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         lower = self.inner.epsilon(d).lower
         upper = self._epsilon_by_steps(d)
@@ -112,7 +112,7 @@ class GroupGuarantee(Guarantee):
                 before, each = (each, found), _meeting(before, (each, found)) * (1 + _BEYOND)
         return self.size * best * (1 + 1e-15) if best < math.inf else None
 
-    def tradeoff(self, type_i: float) -> Interval:
+    def _one_tradeoff(self, type_i: float) -> Interval:
         """1 - (1 - f)^(o k): Dong-Roth-Su 2019, Theorem 2.14."""
         reached = check_probability(type_i, "type_i")
         for _ in range(self.size):
@@ -120,7 +120,7 @@ class GroupGuarantee(Guarantee):
         upper = self.inner.tradeoff(type_i).upper
         return Interval(min(rest_down(reached), upper), upper)
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         """Weak triangle inequality (Mironov 2017, Proposition 11), halving the group."""
         order = check_order(order)
         lower = self.inner.renyi(order).lower

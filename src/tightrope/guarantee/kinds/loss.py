@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee import from_profile
+from tightrope.guarantee import tradeoff
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian.profile import group_mu
 from tightrope.guarantee.loss import profile
@@ -18,19 +19,19 @@ from tightrope.guarantee.loss.abstract import (
     infinite_log_mass,
     largest_loss,
 )
-from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
-from tightrope.guarantee.loss.mixture import MOST_MEMBERS
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     GaussianMixturePair,
     GaussianPair,
     PublicMixturePair,
     SampledGaussianPair,
 )
-from tightrope.numerics.interval import Interval
+from tightrope.guarantee.loss.pairs.mixture import MOST_MEMBERS
+from tightrope.guarantee.loss.renyi import renyi
+from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.rounding import rest_down, rest_up
 from tightrope.process import Adjacency
-from tightrope.validate import check_delta, check_order, check_real
+from tightrope.validate import FloatArray, check_delta, check_order, check_real
 
 __all__ = ["LossGuarantee"]
 
@@ -97,24 +98,24 @@ class LossGuarantee(Guarantee):
             attained=self.least_pairs(),  # the other record has a gradient of 0
         )
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         """Kept: the choice of the best, its reader and the second look ask for the same answer."""
         d = check_delta(delta)
         if d not in self._epsilons:
-            self._epsilons[d] = self._epsilon(d)
+            self._epsilons[d] = self._found_epsilon(d)
         return self._epsilons[d]
 
     @cached_property
     def _epsilons(self) -> dict[float, Interval]:
         return {}
 
-    def _epsilon(self, delta: float) -> Interval:
+    def _found_epsilon(self, delta: float) -> Interval:
         found = self._closest(
             lambda: profile.worst_epsilon(self.orders, delta), lambda other: other.epsilon(delta)
         )
         return self._shown(found, lambda: profile.worst_epsilon(self.attained, delta))
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         found = self._of_orders(epsilon)
         return self._shown(found, lambda: profile.worst_delta(self.attained, epsilon))
 
@@ -150,22 +151,27 @@ class LossGuarantee(Guarantee):
             return found
         return Interval(found.lower, max(found.lower, min(found.upper, of(self.otherwise).upper)))
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""
         order = check_order(order)
         return Interval.worst([_renyi_of(components, order) for components in self.orders])
 
-    def tradeoff(self, type_i: float) -> Interval:
+    def _one_tradeoff(self, type_i: float) -> Interval:
         """By lattice laws kept from one question to the next, sharpened where they do not do."""
         if type_i == 0.0:  # without false alarms, only what rules a neighbour out is a hit
             worst = Interval.worst([_ruled_out(order) for order in self.orders])
             return Interval(rest_down(worst.upper), rest_up(worst.lower))
         try:
-            return from_profile.tradeoff(self, type_i)
+            return tradeoff.tradeoff(self, type_i)
         except NotCertified:
             if self.otherwise is None:
                 raise
             return Interval(self.otherwise.tradeoff(type_i).lower, 1.0 - type_i)
+
+    def _curve(self, type_i: FloatArray) -> IntervalArray | None:
+        with suppress(NotCertified):
+            return tradeoff.tradeoff_curve(self, type_i)
+        return None
 
     def profile(self) -> LossCurve:
         return LossCurve(self.orders, self._of_orders)

@@ -34,7 +34,7 @@ from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import Direction, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import Direction, SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
@@ -44,6 +44,7 @@ __all__ = ["ParticipationGuarantee"]
 _EDGES = 1000
 _TAIL = 1e-200  # of the counts that stand for every larger one
 _ROUNDING = 1e-11
+_LARGEST_LOSS = 1e150  # that the Gaussian profile is asked about
 _LARGEST_MU = 20.0  # of the exact composition
 
 
@@ -86,31 +87,31 @@ class ParticipationGuarantee(Guarantee):
         """The record takes part in every step."""
         return GaussianGuarantee(self.mu * math.sqrt(self.steps), self.adjacency, self.validity)
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
         plain = self.without_sampling.delta(eps).upper
         upper = min(plain, self._delta(eps)) if eps >= 0.0 else plain
         return self._from(lambda: self._attained.delta(eps), upper)
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         low, high = 0.0, self.without_sampling.epsilon(d).upper
         if self._delta(low) <= d:
             return Interval.exact(low)
-        while high - low > 1e-10 * high and math.isfinite(high):
+        while high - low > 1e-10 * high and high <= _LARGEST_LOSS:
             middle = 0.5 * (low + high)
             low, high = (middle, high) if self._delta(middle) > d else (low, middle)
         return self._from(lambda: self._attained.epsilon(d), high)
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         a = check_order(order)
         grown = 0.5 * a * (a - 1.0) * self.mu * self.mu
         each = float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + grown))
         return Interval.exact(self.steps * max(each, 0.0) / (a - 1.0) * (1.0 + _ROUNDING))
 
-    def tradeoff(self, type_i: float) -> Interval:
+    def _one_tradeoff(self, type_i: float) -> Interval:
         """No release of a Gaussian step rules a neighbour out: without false alarms, no hits."""
-        return Interval.exact(1.0) if type_i == 0.0 else super().tradeoff(type_i)
+        return Interval.exact(1.0) if type_i == 0.0 else super()._one_tradeoff(type_i)
 
     def directions(self) -> tuple[Components, ...] | None:
         """Composed with other releases, the sampling is forgotten."""

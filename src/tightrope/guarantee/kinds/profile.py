@@ -11,8 +11,8 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.from_profile import invert
-from tightrope.guarantee.loss.profile import DiscretePair
+from tightrope.guarantee.loss.pairs import DiscretePair
+from tightrope.guarantee.tradeoff import invert
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
@@ -42,17 +42,17 @@ class ProfileGuarantee(Guarantee):
         profile = partial(delta_from_epsilon, epsilon_upper)  # a closure is not pickled
         return cls(profile, adjacency, validity, epsilon_upper)
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon", low=0.0)
         return Interval.exact(min(1.0, self.delta_upper(eps)))
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         if self.epsilon_upper is not None:
             return Interval.exact(0.0 if d == 1.0 else self.epsilon_upper(d))
         return invert(self.delta, d)
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         """Unknown beyond any fixed epsilon, so no finite divergence follows."""
         check_order(order)
         return Interval(0.0, math.inf)

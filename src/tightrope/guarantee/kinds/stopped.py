@@ -8,7 +8,7 @@ from typing import final
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.tradeoff.of_profile import Profile
+from tightrope.guarantee.tradeoff import Profile
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_real
@@ -40,17 +40,17 @@ class StoppedGuarantee(Guarantee):
     def validity(self) -> Validity:  # type: ignore[override]
         return Validity.BOUND
 
-    def epsilon(self, delta: float) -> Interval:
-        return self.inner.epsilon(self.share * check_delta(delta) * (1 - 1e-15))
+    def _one_epsilon(self, delta: float) -> Interval:
+        return self.inner.epsilon(self.share * float(check_delta(delta)) * (1 - 1e-15))
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         return _over(self.share, self.inner.delta(epsilon))
 
     def profile(self) -> Profile | None:
         inner = self.inner.profile()
         return None if inner is None else _Shared(inner, self.share)
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         check_order(order)
         return Interval.exact(float("inf"))
 
@@ -107,19 +107,19 @@ class FailingGuarantee(Guarantee):
     def validity(self) -> Validity:  # type: ignore[override]
         return Validity.BOUND
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon", low=0.0)
         kept = (1.0 - self.failure) * self.inner.delta(eps).upper
         return Interval.exact(min(1.0, (self.failure + kept) * (1 + 1e-15)))
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         if d == 1.0:
             return Interval.exact(0.0)
         left = (d - self.failure) * (1 - 1e-15)
         return Interval.exact(math.inf) if left <= 0.0 else self.inner.epsilon(left)
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         """A failure is an infinite loss."""
         check_order(order)
         return Interval.exact(math.inf if self.failure > 0.0 else self.inner.renyi(order).upper)

@@ -1,4 +1,4 @@
-"""Run by Alembic, on the connection that tightrope.ledger.migrate gives it."""
+"""Run by Alembic, on the connection that tightrope.ledger.store gives it."""
 
 from alembic import context
 

@@ -4,7 +4,7 @@ check_program(model, loss, example) proves a loss, also one that is trained by a
 hand. check_run(run) tests the noise, the sampler, the clip and the counting of a private run.
 """
 
-from tightrope.train.doctor.findings import Diagnosis, Finding, Verdict
+from tightrope.train.doctor.laws import Diagnosis, Finding, Verdict
 from tightrope.train.doctor.program import ProgramDiagnosis, check_program
 from tightrope.train.doctor.run import check_run
 

@@ -17,6 +17,7 @@ from typing import Any, final
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode  # documented, in a private place
 
 from tightrope.errors import InvalidInput
@@ -32,10 +33,10 @@ __all__ = [
     "COMPARED",
     "ConstantDraws",
     "FloatForHalf",
+    "check_mapped",
     "check_runs",
     "compare",
     "made_data",
-    "without_dropout",
 ]
 
 aten = torch.ops.aten
@@ -62,7 +63,12 @@ def compare(
     rows = min(COMPARED, executor.size)
     batch = _widened(made_data(example, rows))
     leaves, build = _flatten(batch)
-    with _wide(model), exact_layers(), _without_cudnn(), FloatForHalf(), ConstantDraws():
+    # Fused attention draws inside of its kernel; the plain formula draws by an operator.
+    plain_attention = sdpa_kernel(SDPBackend.MATH)
+    with (
+        _wide(model), exact_layers(), _without_cudnn(), plain_attention,
+        FloatForHalf(), ConstantDraws(),
+    ):  # fmt: skip
         buffers = {name: value.clone() for name, value in model.named_buffers()}
         try:
             found, _ = executor.clipped_sum(batch, FlatClip(1e12), rows)
@@ -115,6 +121,15 @@ def check_runs(model: nn.Module, loss: Callable[..., Any], example: tuple[Any, .
         raise InvalidInput(_fails(error)) from error
 
 
+def check_mapped(executor: Any, example: tuple[Any, ...]) -> None:
+    """Refuse a loss that fails on one example alone, of made data."""
+    try:
+        with torch.random.fork_rng():
+            executor.clipped_sum(made_data(example, 1), FlatClip(1.0), 1)
+    except Exception as error:
+        raise InvalidInput(_fails(error)) from error
+
+
 def made_data(example: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
     """Rows of the same form: random numbers, zeros and ones for whole numbers and truth values."""
     leaves, build = _flatten(example)
@@ -133,13 +148,10 @@ def made_data(example: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
 
 @final
 class ConstantDraws(TorchDispatchMode):
-    """Inside, random operators give constants that depend on nothing but their arguments.
-
-    Fused attention draws in its kernel, forward and back; it drops nothing here.
-    """
+    """Inside, random operators give constants that depend on nothing but their arguments."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, named = without_dropout(func, args, kwargs or {})
+        named = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **named)
         name = func.overloadpacket.__name__
@@ -152,20 +164,10 @@ class ConstantDraws(TorchDispatchMode):
         if name in ("bernoulli_", "bernoulli"):
             out = args[0] if name.endswith("_") else torch.empty_like(args[0])
             return out.fill_(1)
-        if "scaled_dot_product" in name or name == "rrelu_with_noise":
+        if name == "rrelu_with_noise":
             return func(*args, **named)
         out = func(*args, **named)
         return out.fill_(0.5 if out.is_floating_point() else 0) if isinstance(out, Tensor) else out
-
-
-def without_dropout(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The arguments of an operator with its `dropout_p`, if it has one, as 0."""
-    places = [at for at, each in enumerate(func._schema.arguments) if each.name == "dropout_p"]
-    if not places:
-        return args, named
-    if places[0] < len(args):
-        return (*args[: places[0]], 0.0, *args[places[0] + 1 :]), named
-    return args, named | {"dropout_p": 0.0}
 
 
 @final

@@ -8,10 +8,12 @@ whoever else was drawn and in which order (docs/arithmetic.md). What is added ar
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, fx
 
@@ -114,19 +116,26 @@ def start_draws(device: torch.device, seed: int) -> None:
 
 @contextmanager
 def own_draws(device: torch.device) -> Iterator[None]:
-    """Dropout and other layers draw from a fresh secret seed, and the generators are put back.
+    """Dropout, and what a data set draws, come from fresh secret seeds; generators are put back.
 
-    With a seed that others know, one example more would change the masks of all that follow; and
-    the state of a generator after a step would tell how many examples there were.
+    They are those of torch, and the global ones of Python and NumPy. With a seed that others know,
+    one example more would change the masks of all that follow; and the state of a generator after
+    a step would tell how many examples there were.
     """
     generators = [torch.default_generator]
     if device.type == "cuda":
         generators.append(torch.cuda.default_generators[device.index or 0])
     before = [generator.get_state() for generator in generators]
-    start_draws(device, int(open_stream("draws").words(1)[0]))
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one)
+    seeds = open_stream("draws").words(3)
+    start_draws(device, int(seeds[0]))
+    random.seed(int(seeds[1]))
+    np.random.seed(seeds[2:].view(np.uint32))  # noqa: NPY002
     try:
         yield
     finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
         for generator, state in zip(generators, before, strict=True):
             generator.set_state(state)
 

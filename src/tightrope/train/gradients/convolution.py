@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tightrope.train.gradients.chains import slices, sum_of_parts
 from tightrope.train.gradients.forms import (
     Form,
     blocked_squares,
     evenly,
     scratch,
     scratch_scope,
+    slices,
+    sum_of_parts,
     together,
     without_memory,
     zero_examples,

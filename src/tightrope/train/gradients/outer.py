@@ -22,15 +22,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tightrope.train.gradients.chains import chained_product, chained_sum, slices, sum_of_parts
 from tightrope.train.gradients.forms import (
     Form,
     blocked_squares,
     by_kernel,
+    chained_product,
+    chained_sum,
     evenly,
     scratch,
     scratch_scope,
     short_row_squares,
+    slices,
+    sum_of_parts,
     together,
     without_memory,
     zero_examples,

@@ -23,8 +23,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
-from tightrope.train.gradients.batch import ClippedBatch, sum_of_forms
-from tightrope.train.gradients.combine import combine, transposed
+from tightrope.train.gradients.batch import ClippedBatch, combine, sum_of_forms, transposed
 from tightrope.train.gradients.forms import (
     Dense,
     Form,

@@ -553,12 +553,28 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
         for op, rule in torch.export.default_decompositions().items()
         if isinstance(op, torch._ops.OpOverload) and op not in KEPT_WHOLE and op._can_decompose()
     }
-    return {**found, aten.copy.default: _copied}
+    return {**found, aten.copy.default: _copied, aten.prod.dim_int: _product}
 
 
 def _copied(into: Tensor, values: Tensor, non_blocking: bool = False) -> Tensor:
     """As assignments to slices are written; of `copy` itself torch knows no derivative."""
     return values.to(into.dtype).expand(into.shape).clone()
+
+
+def _product(
+    x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Of pairs, and again of pairs. The derivative of `prod` reads whether the batch has a zero."""
+    count, whole = x.shape[dim], not (x.is_floating_point() or x.is_complex())
+    if not isinstance(count, int) or count == 0:
+        return NotImplemented  # type: ignore[no-any-return]
+    x = x.to(dtype or (torch.int64 if whole else x.dtype))
+    while count > 1:
+        half = count // 2
+        pairs = x.narrow(dim, 0, half) * x.narrow(dim, half, half)
+        rest = [x.narrow(dim, 2 * half, 1)] if count % 2 else []
+        x, count = torch.cat([pairs, *rest], dim) if rest else pairs, half + count % 2
+    return x.clone() if keepdim else x.squeeze(dim)
 
 
 def _inline_regions_without_gradients(module: fx.GraphModule) -> None:

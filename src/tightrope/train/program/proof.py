@@ -41,7 +41,7 @@ from tightrope.train.program.labels import (
     name_of,
 )
 from tightrope.train.program.lines import where
-from tightrope.train.program.rules import (
+from tightrope.train.program.rules.table import (
     ARITHMETIC,
     KEEPS_INDEX,
     MAKERS,

@@ -28,7 +28,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from tightrope.errors import InvalidInput
 from tightrope.evidence.files import read_most
 from tightrope.train.program.custom import OwnFunction
-from tightrope.train.program.rules import ARITHMETIC, PURE, RULES, SIZES_OF
+from tightrope.train.program.rules.table import ARITHMETIC, PURE, RULES, SIZES_OF
 
 __all__ = ["Place", "Program", "digest", "load", "save", "text"]
 

@@ -4,7 +4,8 @@ For each operator: random arguments whose sizes often coincide with the batch, e
 tensors could carry, and for each call that the table accepts
   1. one example is changed: entries of other examples and public outputs stay, bit for bit;
   2. the examples change places: rows change places with them, public outputs stay;
-  3. a number that is made from the number of examples changes: values stay, where shapes do.
+  3. a number that is made from the number of examples changes: values stay, where shapes do;
+  4. the gradients of examples keep to 1 and 2 as well, also where one has odd values.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor, fx
 
 from tightrope.train.program.labels import PUBLIC, SIZE, Index, Refusal, Rows, Unknown
 from tightrope.train.program.proof import Call, Proof
-from tightrope.train.program.rules import RULES
+from tightrope.train.program.rules.table import RULES
 
 aten = torch.ops.aten
 
@@ -416,9 +417,11 @@ HINTS: dict[str, Any] = {
     "convolution": lambda d: _conv(d, d.some(1, 2), d.flag(), True),
     "scaled_dot_product_attention": _sdpa,
     "embedding": lambda d: [
-        d.x(d.n() + 1, d.n()),
-        d.i(2, *d.shape(0, 3)),
-        *d.some([], [0], [-1, False, True]),
+        *d.some(
+            [d.x(d.n() + 1, d.n()), d.i(2, *d.shape(0, 3))],
+            [d.x(d.B, d.n()), d.i(d.B, *d.some([d.B], [d.B, 1]))],
+        ),
+        *d.some([], [0], [1], [-1, False, True]),
     ],
     "one_hot": lambda d: [d.i(3, *d.shape(0, 3)), 3],
     "gather": _gather,
@@ -1074,8 +1077,103 @@ class Tester:
                 if label is not None and not bool(same(x, y, close=True).all()):
                     return "the order of the examples matters"
             if symbolic and any(isinstance(a, Size) for a in flat):
-                return self._sees_size(op, flat, spec, values, out)
+                seen = self._sees_size(op, flat, spec, values, out)
+                if seen is not None:
+                    return seen
+        state = torch.get_rng_state()  # what is drawn next does not depend on this test
+        try:
+            return self._way_back(op, flat, spec, tensors, labels, values, out, given, B)
+        finally:
+            torch.set_rng_state(state)
+
+    def _way_back(
+        self,
+        op: Any,
+        flat: list[Any],
+        spec: Any,
+        tensors: list[T],
+        labels: list[Any],
+        values: list[Tensor],
+        out: list[Tensor],
+        given: list[Any],
+        B: int,
+    ) -> str | None:
+        """Gradients of rows, by gradients of rows; None where there are none."""
+        tops = [
+            torch.randn_like(x) if isinstance(label, Rows) and _has_gradient(x) else None
+            for x, label in zip(out, given, strict=True)
+        ]
+
+        def back(inputs: list[Tensor], tops: list[Tensor | None]) -> list[Tensor | None]:
+            leaves = [
+                x.clone().requires_grad_(isinstance(label, Rows) and _has_gradient(x))
+                for x, label in zip(inputs, labels, strict=True)
+            ]
+            found = self.call(op, flat, spec, leaves)
+            ends = [(y, g) for y, g in zip(found, tops, strict=True) if g is not None]
+            ends = [(y, g) for y, g in ends if y.requires_grad]
+            into = [x for x in leaves if x.requires_grad]
+            if not ends or not into:
+                return [None] * len(leaves)
+            outputs, gradients = zip(*ends, strict=True)
+            grads = iter(torch.autograd.grad(outputs, into, gradients, allow_unused=True))
+            each = [next(grads) if x.requires_grad else None for x in leaves]
+            return [g.to_dense() if g is not None and g.is_sparse else g for g in each]
+
+        try:
+            before = back(values, tops)
+        except ODD:  # no derivative
+            return None
+        if all(g is None for g in before):
+            return None
+        for j in range(B):
+            changed = [
+                torch.where(places(t.shape, label, B) == j, self._odd(t), value)
+                if isinstance(label, Rows)
+                else value
+                for t, value, label in zip(tensors, values, labels, strict=True)
+            ]
+            try:
+                after = back(changed, tops)
+            except ODD:  # a matrix without an inverse, say: the step ends in an error
+                continue
+            for x, y, label in zip(before, after, labels, strict=True):
+                if x is not None and y is not None:
+                    others = places(x.shape, label, B) != j
+                    if not bool((same(x, y) | ~others).all()):
+                        return "the gradient of another example changed"
+        if torch.Tag.nondeterministic_seeded in op.tags:
+            return None
+        order = torch.roll(torch.arange(B), 1)
+
+        def turned(x: Tensor | None, label: Any) -> Tensor | None:
+            return permuted(x, label, order, B) if x is not None and label != PUBLIC else x
+
+        values = [_wide(v) for v in values]  # what is left is more than rounding
+        tops = [g if g is None else _wide(g) for g in tops]
+        moved = [
+            permuted(v, one, order, B) if isinstance(one, Rows) else v
+            for v, one in zip(values, labels, strict=True)
+        ]
+        try:
+            before = back(values, tops)
+            after = back(moved, [turned(g, one) for g, one in zip(tops, given, strict=True)])
+        except ODD:
+            return None
+        for x, y, label in zip(before, after, labels, strict=True):
+            x = turned(x, label)
+            if x is not None and y is not None and not bool(same(x, y, close=True).all()):
+                return "gradients follow the order of the examples"
         return None
+
+    def _odd(self, t: T) -> Tensor:
+        """Values with zeros, very large and very small ones, and what is no number."""
+        x = t.draw()
+        if not x.is_floating_point():
+            return x
+        odd = torch.tensor([0.0, 0.0, 1.0, 1e30, 1e-30, float("inf"), float("nan")])
+        chosen = odd[torch.randint(0, len(odd), x.shape)].to(x.dtype)
+        return torch.where(torch.rand(x.shape) < 0.5, chosen, x)
 
     def _sees_size(
         self, op: Any, flat: list[Any], spec: Any, values: list[Tensor], out: list[Tensor]
@@ -1088,6 +1186,14 @@ class Tester:
             if x.shape == y.shape and not bool(same(x, y).all()):
                 return "the number of examples is seen"
         return None
+
+
+def _has_gradient(x: Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.double() if x.is_floating_point() else x.cdouble() if x.is_complex() else x
 
 
 def _lined(labels: Any, tensors: list[T]) -> bool:

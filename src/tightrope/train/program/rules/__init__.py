@@ -4,7 +4,7 @@ A rule is a function from a call of an operator (`proof.Call`) to the label of i
 raises `Mixes` where examples would meet and `Unknown` where it cannot say.
 """
 
-from tightrope.train.program.rules import (
+from tightrope.train.program.rules import (  # noqa: F401 (each enters its rules into the table)
     layers,
     made,
     picking,
@@ -13,31 +13,3 @@ from tightrope.train.program.rules import (
     reductions,
     shapes,
 )
-from tightrope.train.program.rules.table import (
-    ARITHMETIC,
-    KEEPS_INDEX,
-    MAKERS,
-    NEVER,
-    PURE,
-    RULES,
-    SIZES_OF,
-    Rule,
-)
-
-__all__ = [
-    "ARITHMETIC",
-    "KEEPS_INDEX",
-    "MAKERS",
-    "NEVER",
-    "PURE",
-    "RULES",
-    "SIZES_OF",
-    "Rule",
-    "layers",
-    "made",
-    "picking",
-    "pointwise",
-    "products",
-    "reductions",
-    "shapes",
-]

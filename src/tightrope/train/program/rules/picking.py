@@ -39,6 +39,11 @@ def embedding(c: Call) -> Label:
         )
     numbers, table = c.exact(c["indices"]), c.label(c["weight"])
     if isinstance(numbers, Index) and table == Rows(0):
+        if c["padding_idx"] != -1:
+            raise Mixes(
+                "the example at one place of the batch has no gradient (padding_idx)",
+                "Each example reads its own row here: leave padding_idx out.",
+            )
         return Rows(numbers.dim)  # each example reads its own row
     if table != PUBLIC:
         raise Mixes("an example picks from a table of other examples", _OTHERS)

@@ -19,7 +19,7 @@ _PER_EXAMPLE = "Reduce over the other dimensions, so that one number is left for
 
 
 @rule(
-    "sum.dim_IntList mean.dim amax amin any.dim any.dims all.dim all.dims prod.dim_int "
+    "sum.dim_IntList mean.dim amax amin any.dim any.dims all.dim all.dims "
     "logsumexp argmax argmin max.dim min.dim median.dim nanmedian.dim nansum var.correction "
     "std.correction var_mean.correction std_mean.correction var.dim std.dim mode.default "
     "count_nonzero.dim_IntList linalg_vector_norm norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype "
@@ -41,6 +41,15 @@ def reduce(c: Call) -> Label:
             _PER_EXAMPLE,
         )
     return c.each(without(label, dims, keep=bool(c.get("keepdim"))))
+
+
+@rule("prod.dim_int")
+def product_along(c: Call) -> Label:
+    """Captured as products of two numbers each: torch's own way back is another one for the whole
+    batch as soon as any example has a zero."""
+    c.public_but("self")
+    c.untouched(c["self"], c["dim"], "prod")
+    raise Unknown("the way back of prod depends on whether any example has a zero")
 
 
 @rule(

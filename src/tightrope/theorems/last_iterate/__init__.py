@@ -1,0 +1,1 @@
+"""Methods on a convex loss that release nothing but their last iterate."""
