@@ -20,6 +20,9 @@ from tightrope.evidence.verify import verify
 from tightrope.process import UserLevel
 from tightrope.tables import Category, Flag, Number, PrivatePipeline, TableSchema
 
+# the same table is fitted by many of these tests
+pytestmark = pytest.mark.filterwarnings("ignore::tightrope.estimators.FitsAddUp")
+
 COLUMNS = {"age": Number(), "job": Category(), "member": Flag(), "rich": Category(("no", "yes"))}
 SCHEMA = TableSchema(COLUMNS, target="rich")
 
