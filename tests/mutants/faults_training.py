@@ -285,13 +285,13 @@ FAULTS = [
     # noise
     ("train/noise.py::GaussianNoise.add_", "scale / math.sqrt(2)", "scale / 2", LAW_OF_NOISE),
     (
-        "train/noise.py::GaussianNoise._draw",
+        "train/noise.py::GaussianNoise._fill",
         "draws.first.add_(draws.second)",
         "draws.first.mul_(math.sqrt(2))",
         LAW_OF_NOISE,
     ),
     (
-        "train/noise.py::GaussianNoise._draw",
+        "train/noise.py::GaussianNoise._fill",
         "key_generator(generator, self._stream)",
         "generator.manual_seed(1)",
         NOISE,

@@ -31,6 +31,7 @@ LAYERS = [
     ["evidence"],
     ["convex", "train"],
     ["estimators"],
+    ["tables"],
     ["audit", "interop"],
     ["report"],
     ["explore"],
@@ -49,6 +50,12 @@ HEAVY = {
     "sqlalchemy",
     "alembic",
     "starlette",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "dask",
+    "distributed",
+    "yaml",
 }
 
 

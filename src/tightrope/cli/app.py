@@ -63,7 +63,8 @@ Three to begin with:
 _EXTRAS = {
     "torch": "train", "safetensors": "train", "sklearn": "sklearn", "matplotlib": "plot",
     "flint": "rigorous", "cryptography": "sign", "sqlalchemy": "ledger", "alembic": "ledger",
-    "jinja2": "ledger", "starlette": "explore", "uvicorn": "explore",
+    "jinja2": "ledger", "yaml": "tables", "pandas": "frames", "pyarrow": "frames", "dask": "dask",
+    "distributed": "dask", "starlette": "explore", "uvicorn": "explore",
 }  # fmt: skip
 
 app = typer.Typer(

@@ -48,6 +48,8 @@ _SMALLEST_NORM, _LARGEST_NORM = 1e-30, 1e30
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     """Fits weights of a linear score under (epsilon, delta)-DP."""
 
+    carries_guarantee = True
+
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
         tags.input_tags.sparse = True
