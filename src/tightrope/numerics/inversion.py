@@ -225,7 +225,8 @@ def plan(
 # ---- The integral through the saddle point, by the trapezoidal rule, with its certificate
 # On the line z = c + iy with step dy = 2 pi / P the infinite trapezoidal sum of
 # e^{K(z)-zx} h(z)/2 pi is exactly sum_k g(x + kP) e^{ckP} (Poisson): every alias is >= 0, and
-# Chernoff's bound at another tilt limits it. The sum stops at y = Y; what is left out is limited by the decay of |M(c+iy)|.
+# Chernoff's bound at another tilt limits it. The sum stops at y = Y; what is left out is limited
+# by the decay of |M(c+iy)|.
 
 
 MAX_FREQUENCIES = 30_000

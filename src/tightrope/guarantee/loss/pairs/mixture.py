@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, Self, cast, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,16 +20,13 @@ from numpy.typing import ArrayLike
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.loss.abstract import (
     POINTS_BEYOND,
-    AbstractLossPair,
-    Group,
     LogMasses,
     Side,
     as_losses,
-    extreme,
     mirrored,
 )
 from tightrope.guarantee.loss.pairs.binomial_mixture import Arm
-from tightrope.guarantee.loss.pairs.normals import GRID_STEP
+from tightrope.guarantee.loss.pairs.normals import GRID_STEP, AbstractRatedPair
 from tightrope.guarantee.loss.pairs.points import (
     POINTS,
     TURN,
@@ -69,7 +66,7 @@ _GRID = 256  # points between which Newton's method begins
 
 @final
 @dataclass(frozen=True)
-class GaussianMixturePair(AbstractLossPair):
+class GaussianMixturePair(AbstractRatedPair):
     """P and Q of the module's docstring; rate below 1, plus + minus >= 1."""
 
     rate: float
@@ -235,13 +232,6 @@ class GaussianMixturePair(AbstractLossPair):
     def family(self) -> object:
         return (self.plus, self.minus)
 
-    @property
-    def strength(self) -> tuple[float, ...]:
-        return (self.mu, self.rate)
-
-    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
-        return cast(AbstractLossPair, extreme(group, side, "rate", "mu"))
-
     # ---------------------------------------------------------------------------- its cumulant
     def cumulant(self, count: int = 1) -> AbstractFamily:
         return MixtureCumulant(self, count)
@@ -268,10 +258,6 @@ class GaussianMixturePair(AbstractLossPair):
 
     def point_of(self, loss: float) -> float:
         return float(self._near(np.array(loss)))
-
-    @property
-    def far_point(self) -> float:
-        return POINTS_BEYOND + 1.5 * self.mu
 
     def largest_up_to(self, point: float) -> float:
         if not self.is_endless:
