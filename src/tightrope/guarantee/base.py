@@ -1,4 +1,4 @@
-"""What is proved about a process, and how to read it.
+"""Guarantee: a proved statement about a process, and how to read it.
 
 A `Guarantee` is certified. Each answer is an `Interval` around the best number the guarantee
 implies: its safe end (upper for a privacy loss, lower for a type II error) always holds for the
@@ -166,14 +166,14 @@ class Guarantee(Views):
         return self if known else replace(self, validity=Validity.BOUND)  # type: ignore[type-var]
 
     def loss_known(self, found: Interval) -> Interval:
-        """What an epsilon or delta found here says of the process: a bound, nothing below it."""
+        """The answer about the process from an epsilon or delta: a bound has no lower end."""
         return found if self.two_sided else Interval(0.0, found.upper)
 
     def renyi_known(self, found: Interval) -> Interval:
         return found if self.validity is Validity.EXACT else Interval(0.0, found.upper)
 
     def error_known(self, found: Interval, type_i: float) -> Interval:
-        """Of a type II error: a bound says nothing above it but that guessing does no worse."""
+        """The answer about a type II error: above a bound, only that guessing does no worse."""
         return found if self.validity is Validity.EXACT else Interval(found.lower, 1.0 - type_i)
 
     # --- composition -----------------------------------------------------------------------------
@@ -269,6 +269,6 @@ def _bayes(prior: float, false_positive_rate: float, true_positive_rate: float) 
 
 
 def _outward(low: float, high: float) -> Interval:
-    """By some roundings; numbers below 1e-308 are rounded to a multiple of the smallest double."""
+    """The interval widened by some roundings; below 1e-308 by a multiple of the smallest double."""
     below, above = low * (1.0 - _ULPS) - _TINY, high * (1.0 + _ULPS) + (_TINY if high else 0.0)
     return Interval(max(below, 0.0), min(above, 1.0))

@@ -156,7 +156,7 @@ class SaddleReading:
 @final
 @dataclass(frozen=True)
 class LinePlan:
-    """Where the line runs, the period of its samples, and the two tilts that bound the aliases.
+    """The place of the line, the period of its samples, and two tilts that bound the aliases.
 
     log_losses: ln of the sum of |terms| over g(x), and over the error permitted at the other point
     (-inf where the line is not made for another one).
@@ -236,7 +236,7 @@ _AT_ONCE = 12  # ends tried in one go, each 15 % further out
 @final
 @dataclass(frozen=True)
 class Limit:
-    """What a line may cost: the number of frequencies, and frequencies times points of a law."""
+    """The most a line may cost: frequencies, and frequencies times points of a law."""
 
     frequencies: int = MAX_FREQUENCIES
     work: float = MAX_WORK

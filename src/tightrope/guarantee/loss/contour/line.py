@@ -94,7 +94,7 @@ def certified_value(
 
 
 def _better_guess(line: Line, found: LogEnclosure) -> float:
-    """What ln g could be as low as, to size the aliases against."""
+    """The least that ln g could be, to size the aliases against."""
     low = found.lower if found.lower > -math.inf else min(found.upper, line.log_guess) - 5.0
     return min(low, line.log_guess - 3.0)
 
@@ -138,7 +138,7 @@ def are_reversed(one: Components, other: Components) -> bool:
 
 
 def at_reverse(epsilon: float, log_delta: float) -> SaddleReading:
-    """Where a line must be read for the other order; delta(-eps) is needed to e^-eps delta."""
+    """The point where a line is read for the other order: delta(-eps) to e^-eps delta."""
     return SaddleReading(-epsilon, log_delta - epsilon + _SHARE)
 
 

@@ -468,7 +468,7 @@ class LaplaceMixtureCumulant(BoundedCumulant):
         self.length, self.height = float(len(self.sides)), 0.25 * math.pi * pair.scale
 
     def _log_density(self, x: FloatArray) -> FloatArray:
-        """Of P."""
+        """ln of the density of P."""
         base = -np.abs(x) / self.pair.scale - math.log(2.0 * self.pair.scale)
         return np.asarray(base + self.pair.log_plus(x))
 
@@ -547,7 +547,7 @@ def laplace_atoms(
 def sampled_laplace_atoms(
     pair: LaplaceMixturePair, side: str, step: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The same; where both sides of 0 count, 0 is on the lattice, for L' jumps there."""
+    """Losses and masses under P; where both sides of 0 count, 0 is on the lattice: L' jumps."""
     low, high = pair.support
     cells = 2 * max(_FEWEST, round(0.5 * (high - low) / step))
     while cells > _MOST:  # every other point, or about so many; what is off the lattice is moved

@@ -684,7 +684,7 @@ def _cells(
 
 
 def _reach(pair: GaussianMixturePair, rate: float, cut: float) -> tuple[float, float, float]:
-    """Where all but e^-55 of the tilted law up to the cut lies, and ln of the rest."""
+    """The stretch with all but e^-55 of the tilted law up to the cut, and ln of the rest."""
     far = furthest_peak(pair, rate) + 12.0
     at = scan(pair, -12.0, min(far, cut), 0.5 / max(1.0, pair.mu))
     first, last, left, right = at.ends(rate, at.log_sum(rate) - _FAR)
@@ -744,7 +744,7 @@ def _panel_shares(
     level: FloatArray,
     log_weight: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """The same for panels of the cells, each by one rule."""
+    """P given to both ends by panels of the cells, each by one rule."""
     at, weights = gauss_legendre(nodes)
     s = begin[:, None] + width[:, None] * (0.5 * (at + 1.0))
     logs = pair.arms[0].log(s)

@@ -319,7 +319,7 @@ def end_of_tail(
 
 
 def beyond_end(branch: Branch, q: float, mu: float, rate: float, log_scale: float) -> float:
-    """What N(0,1) above the end of a branch weighs, tilted by r^-rate."""
+    """The mass of N(0,1) above the end of a branch, tilted by r^-rate."""
     log_r = infimum(q) + loss_at(branch.end, q, mu)
     return 1.01 * math.exp(float(log_ndtr(-branch.end)) - rate * log_r - log_scale)
 
