@@ -23,8 +23,8 @@ from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair
 from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
 from tightrope.theorems.last_iterate.bounded import projected_squared_mu
 from tightrope.theorems.last_iterate.descent import cyclic_squared_mu, full_batch_squared_mu
-from tightrope.theorems.last_iterate.sampled import (
-    StopTerm,
+from tightrope.theorems.last_iterate.sampled import StopTerm
+from tightrope_reproduce.formulas.last_iterates import (
     corrected_stop_renyi,
     printed_stop_renyi,
     skip_renyi,

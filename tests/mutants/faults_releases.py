@@ -38,6 +38,8 @@ PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
 SAMPLE, MIXED = "theorems/sampled_releases.py", "guarantee/loss/pairs/laplace.py"
 NOISE, BOUNDED = "guarantee/loss/pairs/discrete.py", "guarantee/loss/pairs/laplace.py"
 VECTORS, ALLOCATION = "theorems/discrete_gaussian.py", "theorems/bins.py"
+COUNTS = "tests/unit/theorems/test_thresholded_counts.py"
+THRESHOLDS = "theorems/discrete_gaussian.py"
 LISTED, GIVEN = "theorems/laws.py", "tests/unit/theorems/test_listed_laws.py"
 PUBLIC, TRUNCATED = "guarantee/loss/pairs/public.py", "theorems/sampling.py"
 
@@ -226,6 +228,20 @@ FAULTS = [
         TREE,
     ),
     ("theorems/releases.py::TreeAggregationTheorem.guarantee", "1.0 + 1e-15", "1.0 - 1e-9", TREE),
+    # categories above a threshold
+    (
+        f"{THRESHOLDS}::ThresholdedCountsTheorem.guarantee",
+        "2 if process.adjacency is Adjacency.REPLACE_ONE else 1",
+        "1",
+        COUNTS,
+    ),
+    (f"{THRESHOLDS}::chance_alone", "threshold - 2", "threshold + 2", COUNTS),
+    (
+        f"{THRESHOLDS}::ThresholdedCountsTheorem.guarantee",
+        "[DiscreteGaussianVectorTheorem.guarantee(moved), shown]",
+        "[DiscreteGaussianVectorTheorem.guarantee(moved)]",
+        COUNTS,
+    ),
     # vectors of whole numbers
     (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "2.0 * (1.0 - 1e-15)", "6.0", VECTOR),
     (
@@ -251,6 +267,12 @@ FAULTS = [
         "-2.0 * (math.pi * _SMOOTHING) ** 2",
         "-4.0 * (math.pi * _SMOOTHING) ** 2",
         SHARES,
+    ),
+    (
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        "sigma < _SMALL",
+        "sigma < 2.1",
+        VECTOR,
     ),
     (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "moved < 1.0", "moved <= 1.0", ONE),
     (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "sigma == 0.0", "sigma < 0.0", ONE),

@@ -255,7 +255,7 @@ def test_a_wrong_answer_about_cut_batches_is_contradicted() -> None:
     sampling = TruncatedPoissonSampling(0.0043, 300, 60_000)
     found = account(NoisySGD(sampling, 1.1, 1000))
     orders, epsilon = found.guarantee().directions(), found.epsilon(1e-5).upper
-    assert found.second_look(1e-5).verdict is SecondVerdict.CONFIRMED
+    assert found.second_method(1e-5).verdict is SecondVerdict.CONFIRMED
     for wrong in (0.8 * epsilon, 1.25 * epsilon):
         with pytest.raises(ContradictoryMethods):
             confirm_epsilon(orders, 1e-5, Interval.exact(wrong))

@@ -78,24 +78,6 @@ class HiddenLangevin:
         return RenyiGuarantee(RenyiCurve.of(LinearTerm(slope)), process.adjacency, Validity.BOUND)
 
 
-def rho_log_sobolev(
-    sensitivity: float,
-    records: int,
-    constant: float,
-    deviation: float,
-    step_size: float,
-    steps: int,
-) -> float:
-    """D_a / a where all laws on the way satisfy a log-Sobolev inequality with this constant.
-
-    (S^2/(2 c s^4 n^2)) (1 - e^{-s^2 c eta K}) in the diffusion's convention (s = `deviation`), the
-    survey's form before strong convexity is used; lambda-strong convexity gives c = lambda/(2 s^2).
-    """
-    rate = deviation**2 * constant
-    scale = sensitivity**2 / (2.0 * rate * deviation**2 * records**2)
-    return -scale * math.expm1(-rate * step_size * steps)
-
-
 def rho(step: float, eta_lambda: float, steps: int) -> float:
     """D_a / a; `step` is the mu of one step, `eta_lambda` step size times strong convexity."""
     return 2.0 / eta_lambda * step**2 * -math.expm1(-eta_lambda * steps / 2.0)
