@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 AlsoRead = Callable[[float, float], SaddleReading]
-CAUTION = 0.1  # see inversion_saddle.plan
+CAUTION = 0.1  # see inversion.plan
 FINE = 1e-12  # error allowed to a line, of g
 _SHARE = -5.0  # ln of the error of the other delta that is asked for
 _TILTS = np.geomspace(0.1, 10.0, 33)  # times -ln delta / eps
