@@ -16,6 +16,8 @@ from scipy import stats
 
 pytest.importorskip("sklearn", reason="tables need scikit-learn")
 
+from tightrope.theorems.thresholded_counts import chance_alone
+
 from tightrope import account
 from tightrope.entropy import open_stream
 from tightrope.process import Adjacency, DiscreteGaussianVector, ThresholdedCounts
@@ -23,7 +25,6 @@ from tightrope.tables import Category, Number, TableSchema, releases
 from tightrope.tables.cells import hash_of
 from tightrope.tables.releases import CellCounts, prepared, released
 from tightrope.tables.rows import Rows
-from tightrope.theorems.thresholded_counts import chance_alone
 
 FALSE_ALARM = 1e-6
 REPLACE = Adjacency.REPLACE_ONE
