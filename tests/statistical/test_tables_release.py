@@ -16,14 +16,13 @@ from scipy import stats
 
 pytest.importorskip("sklearn", reason="tables need scikit-learn")
 
-from tightrope.theorems.discrete_gaussian import chance_alone
-
 from tightrope import account
 from tightrope.entropy import open_stream
 from tightrope.process import Adjacency, DiscreteGaussianVector, ThresholdedCounts
 from tightrope.tables import Category, Number, TableSchema, releases
 from tightrope.tables.releases import CellCounts, prepared, released
 from tightrope.tables.rows import Rows
+from tightrope.theorems.discrete_gaussian import chance_alone
 
 FALSE_ALARM = 1e-6
 REPLACE = Adjacency.REPLACE_ONE

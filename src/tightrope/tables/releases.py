@@ -8,8 +8,8 @@ only where the schema needs it:
   cells that stand out of the noise are the bounds.
 - cells: counts in a few dozen cells between these or the public bounds. They give the bounds of all
   but about 2 % of the rows at each end, and ranks.
-- categories: counts of texts that occur, shown from a threshold on (`ThresholdedCounts`); all others
-  are "other".
+- categories: counts of texts that occur, shown from a threshold on (`ThresholdedCounts`); all
+  others are "other".
 
 What is released is accounted as it is described here: `Preparation.processes` is read by the
 accountant and `released` draws the noise from the same numbers.
