@@ -65,7 +65,7 @@ class CorrelatedNoise:
                 f"({strategy}) is no short sum of draws. Use one whose inverse has bands, such as "
                 "previous_step(0.9) or best_inverse(steps, 2), or leave replay out."
             )
-        self.strategy, self.replay = strategy, replay
+        self._strategy, self._replay = strategy, replay
         self._multiplier: float | None = None
         if noise_multiplier is not None:
             self._multiplier = float(check_non_negative(noise_multiplier, "noise_multiplier"))
@@ -76,6 +76,10 @@ class CorrelatedNoise:
         self._planned: int | None = None
         self._done, self._due = 0, 0  # steps whose noise was drawn; the one that is next, or 0
         self._drawing = False
+
+    @property
+    def strategy(self) -> Strategy:
+        return self._strategy
 
     @property
     def noise_multiplier(self) -> float:
@@ -93,7 +97,9 @@ class CorrelatedNoise:
 
     def of(self, noise_multiplier: float) -> CorrelatedNoise:
         """The same with so much noise, for a run of its own."""
-        return CorrelatedNoise(self.strategy, noise_multiplier, replay=self.replay, seed=self._seed)
+        return CorrelatedNoise(
+            self.strategy, noise_multiplier, replay=self._replay, seed=self._seed
+        )
 
     @property
     def private(self) -> bool:
@@ -101,7 +107,7 @@ class CorrelatedNoise:
 
     @property
     def description(self) -> str:
-        kept = "drawn again from keys" if self.replay else "kept"
+        kept = "drawn again from keys" if self._replay else "kept"
         return f"correlated ({self.strategy}, earlier noise {kept}), {self._draws.description}"
 
     def for_rank(self, rank: int) -> None:
@@ -168,7 +174,7 @@ class CorrelatedNoise:
 
     def _group(self) -> _Buffers | _Replayed:
         assert self._planned is not None
-        if self.replay:
+        if self._replay:
             return _Replayed(self.strategy, self._keys)
         return _Buffers(self.strategy, self._planned, self._draws)
 
