@@ -1,28 +1,26 @@
 """The inversion integral: decay, nodes, laws and lines."""
 
 BOUNDS = "tests/unit/numerics/test_inversion_bounds.py"
-DECAY, LAW, LINE, KERNEL = (
-    f"numerics/inversion{part}.py" for part in ("_decay", "_law", "", "_saddle")
-)
+LAW, LINE = "numerics/inversion_law.py", "numerics/inversion.py"
 
 FAULTS = [
-    (DECAY, "_SIDE_LOBE = 0.2172337", "_SIDE_LOBE = 0.2", BOUNDS),
+    (LAW, "_SIDE_LOBE = 0.2172337", "_SIDE_LOBE = 0.2", BOUNDS),
     (
-        f"{DECAY}::Decay.bounds",
+        f"{LAW}::Decay.bounds",
         "np.maximum(wave, np.minimum(_SIDE_LOBE, 1.0 / half))",
         "np.minimum(wave, np.minimum(_SIDE_LOBE, 1.0 / half))",
         BOUNDS,
     ),
-    (f"{DECAY}::Decay.bounds", "1.0 / half", "0.9 / half", BOUNDS),
-    (f"{DECAY}::Decay.bounds", "self.masses", "1.02 * self.masses", BOUNDS),
-    (f"{DECAY}::Decay.bounds", "self.variation", "0.9 * self.variation", BOUNDS),
+    (f"{LAW}::Decay.bounds", "1.0 / half", "0.9 / half", BOUNDS),
+    (f"{LAW}::Decay.bounds", "self.masses", "1.02 * self.masses", BOUNDS),
+    (f"{LAW}::Decay.bounds", "self.variation", "0.9 * self.variation", BOUNDS),
     (
-        f"{DECAY}::layers_of_steps",
+        f"{LAW}::layers_of_steps",
         "np.minimum.accumulate(heights[peak:])",
         "heights[peak:]",
         BOUNDS,
     ),
-    (f"{KERNEL}::log_peak", "(1.0 + z) * np.log1p(z)", "(1.01 + z) * np.log1p(z)", BOUNDS),
+    (f"{LINE}::log_peak", "(1.0 + z) * np.log1p(z)", "(1.01 + z) * np.log1p(z)", BOUNDS),
     (
         f"{LAW}::TiltedNodes._error",
         "size * (self.relative + 4.0 * UNIT)",

@@ -7,7 +7,7 @@ LATTICE, TAIL = "numerics/lattice.py", "numerics/lattice_tail.py"
 LAW, PLAN, BLOCKS = (f"guarantee/loss/lattice/{part}.py" for part in ("law", "plan", "blocks"))
 NORMAL, SAMPLED, FIXED, POINTS, LAPLACE, DISCRETE = (
     f"guarantee/loss/pairs/{name}.py"
-    for name in ("normal_lattice", "sampled", "fixed_size", "points", "laplace", "discrete")
+    for name in ("normals", "sampled", "fixed_size", "points", "laplace", "discrete")
 )
 
 MIXTURE = "tests/unit/guarantee/test_mixture.py"

@@ -268,6 +268,12 @@ FAULTS = [
         "-4.0 * (math.pi * _SMOOTHING) ** 2",
         SHARES,
     ),
+    (
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        "sigma < _SMALL",
+        "sigma < 2.1",
+        VECTOR,
+    ),
     (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "moved < 1.0", "moved <= 1.0", ONE),
     (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "sigma == 0.0", "sigma < 0.0", ONE),
     # k of t

@@ -23,7 +23,15 @@ from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.discrete_gaussian import LARGEST_SCALE, DiscreteGaussian
-from tightrope.process import Adjacency, GaussianMechanism, Process, Sequence, UserLevel
+from tightrope.process import (
+    Adjacency,
+    DeclaredZeroConcentrated,
+    DiscreteGaussianVector,
+    GaussianMechanism,
+    Process,
+    Sequence,
+    UserLevel,
+)
 
 __all__ = ["Whole", "Shared", "moved_by", "whole_scale", "noisy", "shared", "whole_of", "check_fit"]
 __all__ += ["budget_of"]
@@ -77,6 +85,32 @@ class Shared:
         """All of it, the fit as a Gaussian mechanism: what a ledger reserves."""
         return (*self.before, GaussianMechanism(1.0 / self.mu, self.adjacency))
 
+    @property
+    def booked(self) -> Process:
+        """The same for a ledger, which adds up Renyi divergences: those of noise on whole numbers.
+
+        Discrete Gaussian noise of parameter s on whole numbers that move by D is D^2/(2 s^2)-zCDP
+        (theorems/discrete_gaussian_vector).
+        """
+        return Sequence(tuple(_zero_concentrated(part) for part in self.planned))
+
+    @property
+    def whole(self) -> Any:
+        """The same as one process, about units of so many rows."""
+        return whole_of(self.planned, self.rows)
+
+    @property
+    def share(self) -> float:
+        """The part of the budget, as squared mu, that is spent ahead of the fit."""
+        return self.mu_before**2 / (self.mu_before**2 + self.mu**2)
+
+
+def _zero_concentrated(part: Any) -> Process:
+    if not isinstance(part, DiscreteGaussianVector):
+        return part  # type: ignore[no-any-return]
+    rho = 0.5 * (part.sensitivity / part.sigma) ** 2 * (1.0 + 1e-14)
+    return DeclaredZeroConcentrated(rho, part.adjacency)
+
 
 def shared(
     before: Callable[[float], tuple[Process, ...]],
@@ -98,7 +132,7 @@ def shared(
         return Shared(parts, mu * math.sqrt(1.0 - share), first, adjacency, rows)
 
     def meets(mu: float) -> bool:
-        return budget.met_by(account(whole_of(at(mu).planned, rows)).guarantee(budget.delta))
+        return budget.met_by(account(at(mu).whole).guarantee(budget.delta))
 
     high = budget.mu
     low = high / rows

@@ -42,6 +42,14 @@ class NumberCode:
     edges: tuple[float, ...] = ()
     ranks: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        given = np.array((self.low, self.high, *self.edges, *self.ranks), dtype=np.float64)
+        even = len(self.edges) == len(self.ranks) and bool((np.diff(self.edges) > 0.0).all())
+        if not (even and self.low < self.high and np.isfinite(given).all()):
+            raise ValueError("A number is encoded between finite bounds and increasing edges.")
+        if any(abs(rank) > 1.0 for rank in self.ranks):
+            raise ValueError("A rank lies in [-1, 1].")
+
     @property
     def most(self) -> float:
         return 2.0 if self.edges else 1.0
@@ -68,6 +76,10 @@ class CategoryCode:
 
     cells: tuple[float, ...]
     names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.cells) != len(self.names) or len(set(self.cells)) < len(self.cells):
+            raise ValueError("Each category has one cell and one name.")
 
     @property
     def most(self) -> float:

@@ -24,16 +24,17 @@ from tightrope.estimators.ledger import LEDGER
 from tightrope.evidence.certificate import certify
 from tightrope.evidence.commitment import commit, fingerprint_of_arrays
 from tightrope.evidence.run_facts import RunFacts
-from tightrope.ledger.spending import reserved
+from tightrope.ledger.spending import in_force, reserved
 from tightrope.process import Adjacency, Process, Sequence
 from tightrope.process.adjacency import check_rows
+from tightrope.tables.on_dask import DaskRows, is_of_dask
 from tightrope.tables.releases import Preparation, prepared, released
 from tightrope.tables.rows import MEMORY, Rows, read_rows
 from tightrope.tables.schema import Number, TableSchema
 from tightrope.tables.sources import open_source
 from tightrope.validate import FloatArray, check_count, check_real, default_delta
 
-__all__ = ["PrivatePipeline", "target_of"]
+__all__ = ["PrivatePipeline"]
 
 _TAIL = 0.1  # of delta, for categories that are shown though one record alone has them
 _SEEDED = "the noise is seeded, so anybody who knows the seed can subtract it"
@@ -63,8 +64,8 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     guarantee_, process_ : of everything together. delta_, private_, estimator_, design_ (how
-    columns enter the rows of the model), preprocessing_epsilon_ (what was spent before the fit,
-    at the same delta), classes_ of a classifier.
+    columns enter the rows of the model), preprocessing_epsilon_ and preprocessing_share_ (what was
+    spent before the fit, at the same delta and as a part of mu^2), classes_ of a classifier.
 
     >>> from tightrope.tables import Category, Number, PrivatePipeline, TableSchema
     >>> table = {"age": [30, 61] * 300, "job": ["a", "b"] * 300, "rich": ["no", "yes"] * 300}
@@ -122,9 +123,14 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
             raise InvalidInput(
                 "The target is a column that the schema names, or y, not both and not neither."
             )
+        if is_of_dask(X):
+            if y is not None:
+                raise InvalidInput("On Dask the target is a column that the schema names.")
+            away = DaskRows(X, schema)
+            return self._fit_rows(away, schema, None, len(away))
         source = open_source(X, schema)
         rows = read_rows(source, schema, memory=self.memory, on_chunk=self._on_rows)
-        targets = target_of(rows, schema) if y is None else np.asarray(y)
+        targets = rows.targets(schema) if y is None else np.asarray(y)
         if len(targets) != len(rows):
             raise InvalidInput("The table and y have different numbers of rows.")
         return self._fit_rows(rows, schema, targets, len(rows))
@@ -133,9 +139,13 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         share, plan, counted = self.planned(schema, count)
         budget = Budget(self.epsilon, self.delta_)
         stream = open_stream("tables", seed=self.random_state, cryptographic=True)
-        booked = Sequence(share.planned)
+        if plan.categories and in_force() is not None:
+            raise InvalidInput(
+                "A ledger adds up Renyi divergences, and a threshold for unknown categories has "
+                "none. List the values of categories in the schema, or ignore such columns."
+            )
         with (
-            reserved(booked, "table", private=stream.private),
+            reserved(share.booked, "table", private=stream.private),
             LEDGER.accounted_together(),
         ):
             design = released(plan, rows, stream)
@@ -146,6 +156,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         self.process_, self.guarantee_ = process, guarantee
         self.private_ = bool(fitted.private_) and stream.private
         self.preprocessing_epsilon_ = self._spent_before()
+        self.preprocessing_share_ = share.share
         self.n_features_in_ = len(schema.features)
         if schema.classes is not None:
             self.classes_ = np.array(schema.classes)
@@ -293,7 +304,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         guess = self.predict(X)
         if y is None:
             rows = read_rows(open_source(X, self._schema), self._schema, memory=self.memory)
-            truth = target_of(rows, self._schema)
+            truth = rows.targets(self._schema)
             y = self.classes_[truth] if self._schema.classes is not None else self._number(truth)
         return float(accuracy_score(y, guess) if hasattr(self, "classes_") else r2_score(y, guess))
 
@@ -325,18 +336,13 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
             f"epsilon <= {epsilon:.6g} at delta = {self.delta_:.3g}, for "
             f"{self.guarantee_.unit_of_privacy} ({self.guarantee_.adjacency}).",
             f"Preprocessing: {before} releases, epsilon {self.preprocessing_epsilon_:.3g} of it; "
-            f"{self._share_of_budget:.0%} of the budget (as squared mu)."
+            f"{self.preprocessing_share_:.0%} of the budget (as squared mu)."
             if before
             else "Preprocessing: everything is public, so it took nothing of the budget.",
             f"Model: {type(self.estimator_).__name__} on {self.design_.width} entries of "
             f"{len(self.design_.codes)} columns.",
         ]
         return "\n".join(lines)
-
-    @property
-    def _share_of_budget(self) -> float:
-        first, fit = self._share.mu_before, self._share.mu
-        return first**2 / (first**2 + fit**2) if self._share.before else 0.0
 
     def certificate(
         self, data: tuple[Any, ...] | None = None, key: str | None = None
@@ -360,21 +366,10 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
             settings={
                 "model": type(self.estimator_).__name__,
                 "preprocessing_releases": len(self._share.before),
-                "preprocessing_share": self._share_of_budget,
+                "preprocessing_share": self.preprocessing_share_,
                 "preprocessing_epsilon": self.preprocessing_epsilon_,
             },
             data=committed,
             budget=(float(self.epsilon), self.delta_),
         )
         return certify(self.process_, self.delta_, facts)
-
-
-def target_of(rows: Rows, schema: TableSchema) -> Any:
-    """The target as the estimators take it: whole numbers, or numbers in [-1, 1]."""
-    cells = rows.column(1 + schema.used.index(str(schema.target)))
-    kind = schema.columns[str(schema.target)]
-    if not isinstance(kind, Number):
-        return cells.astype(np.int64)
-    assert kind.bounds is not None
-    low, high = kind.bounds
-    return np.clip((cells - 0.5 * (low + high)) / (0.5 * (high - low)), -1.0, 1.0)

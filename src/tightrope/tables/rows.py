@@ -16,11 +16,11 @@ import numpy as np
 from tightrope.errors import InvalidInput
 from tightrope.tables.cells import Names, cells_of, kept_of_each
 from tightrope.tables.design import Design
-from tightrope.tables.schema import TableSchema
+from tightrope.tables.schema import Number, TableSchema
 from tightrope.tables.sources import CHUNK, Source
 from tightrope.validate import FloatArray
 
-__all__ = ["MEMORY", "Rows", "read_rows", "room_for"]
+__all__ = ["MEMORY", "Rows", "read_rows", "room_for", "target_cells", "encoded_targets"]
 
 MEMORY = 1 << 29  # bytes of cells, and again of encoded rows, that are kept in memory
 
@@ -43,8 +43,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self._cells)
 
+    @property
+    def all_names(self) -> dict[str, Names]:
+        """The texts of all hashes, by column."""
+        return self._names
+
     def chunks(self) -> Iterator[FloatArray]:
-        for at in range(0, len(self._cells), CHUNK):
+        for at in range(0, max(len(self._cells), 1), CHUNK):
             yield np.asarray(self._cells[at : at + CHUNK])
 
     def map(self, function: Callable[[FloatArray], Any]) -> Iterable[Any]:
@@ -54,8 +59,9 @@ class Rows:
         """The texts of these hashes."""
         return {code: self._names[column][code] for code in codes}
 
-    def column(self, at: int) -> FloatArray:
-        return np.concatenate([chunk[:, at] for chunk in self.chunks()])
+    def targets(self, schema: TableSchema) -> Any:
+        """The target of all rows, as the estimators take it."""
+        return np.concatenate([target_cells(chunk, schema) for chunk in self.chunks()])
 
     def cells_for_keys(self) -> Any:
         """The cells without NaN, by which this process knows rows that are fitted again."""
@@ -76,6 +82,7 @@ def read_rows(
     with_target: bool = True,
     memory: int = MEMORY,
     on_chunk: Callable[[int], None] | None = None,
+    may_be_empty: bool = False,
 ) -> Rows:
     """Every chunk of a source as numbers. on_chunk: called with the rows read so far."""
     kept: list[FloatArray] = []
@@ -102,10 +109,29 @@ def read_rows(
                 kept = []
             if on_chunk is not None:
                 on_chunk(rows)
-        if not rows:
+        if not rows and may_be_empty:
+            kept = [np.empty((0, 1 + len(schema.used)))]
+        elif not rows:
             raise InvalidInput("The table has no rows.")
         if stored is None:
             return Rows(np.concatenate(kept), names)
         stored.flush()
         shape = (rows, 1 + len(schema.used))
         return Rows(np.memmap(stored, np.float64, "r", shape=shape), names)
+
+
+def target_cells(cells: FloatArray, schema: TableSchema) -> Any:
+    """The target of a chunk: whole numbers for classes, and numbers in [-1, 1]."""
+    target = cells[:, 1 + schema.used.index(str(schema.target))]
+    kind = schema.columns[str(schema.target)]
+    if not isinstance(kind, Number) or kind.bounds is None:
+        return target.astype(np.int64)
+    low, high = kind.bounds
+    return np.clip((target - 0.5 * (low + high)) / (0.5 * (high - low)), -1.0, 1.0)
+
+
+def encoded_targets(cells: FloatArray, schema: TableSchema) -> FloatArray:
+    """The target of a chunk as the losses take it: two classes are -1 and +1."""
+    target = target_cells(cells, schema).astype(np.float64)
+    two = schema.classes is not None and len(schema.classes) == 2
+    return 2.0 * target - 1.0 if two else target

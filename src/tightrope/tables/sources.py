@@ -27,11 +27,12 @@ from tightrope.evidence.files import open_ordinary
 from tightrope.evidence.strict_json import printable, why_unread
 from tightrope.tables.schema import TableSchema
 
-__all__ = ["Source", "open_source", "Raw"]
+__all__ = ["Source", "open_source", "names_of", "Raw"]
 
 Raw: TypeAlias = Mapping[str, Any]
 CHUNK = 1 << 16  # rows
 _DELIMITERS = (",", ";", "\t", "|")
+_MARKS_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_FIELD = 1 << 20
 
 
@@ -64,6 +65,38 @@ def open_source(data: Any, schema: TableSchema) -> Source:
     if kind in ("pyarrow.Table", "pyarrow.RecordBatch", "pyarrow.RecordBatchReader"):
         return Source(lambda: _arrow(data))
     return _array_source(data, schema)
+
+
+def names_of(path: Path) -> tuple[str, ...]:
+    """The columns of a file, from its header or its own description alone."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        _pyarrow("A Parquet file")
+        import pyarrow.parquet as parquet
+
+        with _readable(path), parquet.ParquetFile(path) as file:
+            return tuple(map(str, file.schema_arrow.names))
+    with _readable(path) as raw, _decompressed(raw, path) as binary:
+        start = binary.peek(1)[:4]
+        encoding = "utf-16" if start[:2] in _MARKS_16 else "utf-8-sig"
+        text = io.TextIOWrapper(binary, encoding=encoding, errors="replace", newline="")
+        first = next((line for line in text if line.strip()), "")
+    delimiter = max(_DELIMITERS, key=first.count)
+    names = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
+    _check_names(names, printable(path))
+    if not names or "\ufffd" in first or any(map(_is_number, names)):
+        raise InvalidInput(
+            f"The first line of {printable(path)} holds no names. Write a header line, or a schema "
+            "with header: false by hand."
+        )
+    return tuple(names)
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return not name
+    return True
 
 
 # ---- text files ---------------------------------------------------------------------------------
@@ -107,7 +140,7 @@ def _encoding(binary: Any, schema: TableSchema) -> str:
     start = binary.peek(4)[:4]
     if start.startswith(codecs.BOM_UTF8):
         return "utf-8-sig"
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if start.startswith(_MARKS_16):
         return "utf-16"
     return schema.encoding or "utf-8"
 
@@ -278,6 +311,11 @@ def _readable(path: Path) -> Any:
 
 def _array_source(data: Any, schema: TableSchema) -> Source:
     """Rows of a dense, sparse, memory-mapped or structured array; columns in the schema's order."""
+    if type(data).__module__.partition(".")[0] in ("dask", "dask_expr"):
+        raise InvalidInput(
+            "A table of Dask is fitted as it is; to predict for one, let its workers do it: "
+            "frame.map_partitions(model.predict)."
+        )
     if isinstance(data, np.ndarray) and data.dtype.names:
         return Source(lambda: _columns({str(name): data[name] for name in data.dtype.names or ()}))
     array = data.tocsr() if hasattr(data, "tocsr") else np.asanyarray(data)

@@ -351,9 +351,9 @@ class _EpochSampler(AbstractSampler):
             self._begin_epoch(0)
         if self._population not in (None, population):
             raise InvalidInput(
-                f"The epoch under way began with {self._population} records, now there are "
-                f"{population}: some would join twice in it. Finish the epoch with the data it "
-                "began with; other data need a run of their own."
+                "The data have another number of records than when the epoch under way began: "
+                "some would join twice in it. Finish the epoch with the data it began with; other "
+                "data need a run of their own."
             )
         if self._bins is None:
             self._population, self._bins = population, self._assign(population)

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour, profile
-from tightrope.guarantee.loss.contour.law import without_rare
+from tightrope.guarantee.loss.contour.integral import without_rare
 from tightrope.guarantee.loss.contour.line import certified_value
 from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair
 from tightrope.guarantee.loss.pairs.sampled import PartCumulant, SampledCumulant

@@ -11,7 +11,7 @@ import pytest
 from mpmath import mp, mpf
 from scipy.special import logsumexp
 
-from tightrope.guarantee.loss.contour.law import law_of
+from tightrope.guarantee.loss.abstract import law_of
 from tightrope.guarantee.loss.pairs import (
     FixedSizeGaussianPair,
     LaplacePair,

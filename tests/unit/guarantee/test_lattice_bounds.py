@@ -26,7 +26,7 @@ from tightrope.guarantee.loss.pairs import (
     SampledGaussianPair,
     approx_pair,
 )
-from tightrope.guarantee.loss.pairs.normal_lattice import LOG_CUT_OFF, NormalJumps
+from tightrope.guarantee.loss.pairs.normals import LOG_CUT_OFF, NormalJumps
 from tightrope.guarantee.loss.pairs.sampling import log_ratio
 from tightrope.numerics.lattice import LatticeMeasure
 

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.loss import contour, lattice, profile
-from tightrope.guarantee.loss.contour.law import law_of
+from tightrope.guarantee.loss.abstract import law_of
 from tightrope.guarantee.loss.pairs import GaussianMixturePair, SampledGaussianPair
 from tightrope.guarantee.loss.pairs.binomial_mixture import Arm
 from tightrope.guarantee.loss.pairs.mixture import MixtureCumulant

@@ -57,6 +57,7 @@ def numbers(rows: int = 20_000, seed: int = 0) -> Any:
     return array
 
 
+@pytest.mark.filterwarnings("ignore::tightrope.estimators.FitsAddUp")
 def test_means_scales_and_medians_are_near_the_truth() -> None:
     array = numbers()
     scaler = PrivateStandardScaler(1.0, delta=1e-6, bounds=[(-10, 10), None]).fit(array)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, Protocol, Self, final
 
 import numpy as np
@@ -18,12 +19,13 @@ from numpy.typing import ArrayLike
 
 from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_law import AbstractFamily
+from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray
 
 __all__ = ["AbstractLossPair", "Components", "Group", "JumpLaw", "Jumps", "LogMasses", "Side"]
+__all__ += ["joint_members", "law_of", "sum_law"]
 __all__ += ["as_losses", "extreme", "infinite_log_mass", "is_single", "largest_loss", "mirrored"]
 
 # ln of a mass under P, and ln of the mass of the same event under Q
@@ -337,3 +339,51 @@ def _log_any(masses: list[tuple[float, int]]) -> Interval:
     value = math.log(-math.expm1(none))
     slack = 8.0 * UNIT * (2.0 + abs(value))  # a logarithm is rounded by units of its own size
     return Interval(value - slack, min(0.0, value + slack))
+
+
+# ---- the sum of the losses, as a law of the inversion integral
+_FAMILY = 32  # sampled Gaussians treated in one go
+
+
+@lru_cache(maxsize=64)
+def law_of(pair: AbstractLossPair, count: int = 1) -> AbstractFamily:
+    """The loss of a pair that is not an unsampled Gaussian, as a law of the numerics."""
+    return pair.cumulant(count)
+
+
+def sum_law(components: tuple[tuple[AbstractLossPair, int], ...]) -> SumLaw:
+    """The loss of a composition. An unsampled Gaussian has K(z) = mu^2 z (z + 1)/2."""
+    variance = 0.0
+    parts: dict[AbstractLossPair, int] = {}
+    for pair, count in components:
+        mu = pair.plain_mu
+        if mu is not None:
+            variance += count * mu * mu
+        elif count > 0:
+            parts[pair] = parts.get(pair, 0) + count
+    return SumLaw(_families(parts), 0.5 * variance, variance)
+
+
+def _families(parts: dict[AbstractLossPair, int]) -> tuple[AbstractFamily, ...]:
+    """One law for each pair, or for several that are `joint`, those of like strength together."""
+    families = [law_of(pair, n) for pair, n in parts.items() if pair.joint is None]
+    for members in joint_members(parts.items()):
+        members.sort(key=lambda member: member[0].strength[0])
+        for first in range(0, len(members), _FAMILY):
+            pairs, counts = zip(*members[first : first + _FAMILY], strict=True)
+            if len(pairs) == 1:
+                families.append(law_of(pairs[0], counts[0]))
+            else:
+                families.append(type(pairs[0]).joint_cumulant(pairs, counts))
+    return tuple(families)
+
+
+def joint_members(
+    held: Iterable[tuple[AbstractLossPair, int]],
+) -> list[list[tuple[AbstractLossPair, int]]]:
+    """The pairs of each word, always in the same order of the words."""
+    words: dict[str, list[tuple[AbstractLossPair, int]]] = {}
+    for pair, n in held:
+        if pair.joint is not None:
+            words.setdefault(pair.joint, []).append((pair, n))
+    return [words[word] for word in sorted(words, reverse=True)]

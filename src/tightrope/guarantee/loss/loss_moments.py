@@ -39,7 +39,7 @@ class LossMoments:
 @lru_cache(maxsize=2048)
 def moments(pair: AbstractLossPair) -> LossMoments:
     with np.errstate(over="ignore", invalid="ignore"):  # squares of losses of 1e300
-        first, second = _of_atoms(pair) if pair.is_discrete else _of_tails(pair)
+        first, second = _of_atoms(pair) if isinstance(pair, DiscretePair) else _of_tails(pair)
         variance = np.maximum(second - np.where(np.isinf(first), 0.0, first) ** 2, 0.0)
     return LossMoments(float(first[0]), float(first[1]), float(variance[0]), float(variance[1]))
 

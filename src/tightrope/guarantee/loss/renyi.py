@@ -9,7 +9,8 @@ Conditions: P(L = +inf) = 0, otherwise the divergence is infinite (or, where tha
     off, known from below by the losses that are left).
 Validity: bounds on both sides; relative width by cells about (order * cell)^2/8.
 Source: convexity.
-Error: of the cumulant, see `contour.law`. By cells, masses are widened by their stated rounding,
+Error: of the cumulant, quadrature bounded on a strip or an ellipse, truncation by Gaussian tails,
+    rounding summed term by term. By cells, masses are widened by their stated rounding,
     and a cell whose mass is lost in it counts with the largest mass it can have; beyond the last
     cell, x <= e^{mu s - mu^2/2}.
 Vectors: tests/unit/guarantee/test_renyi_cells.py, against closed forms and the cumulant.
@@ -26,8 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.contour.law import law_of
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components, law_of
 from tightrope.guarantee.renyi.kernel import log_excess
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_law import log1p_complex

@@ -8,16 +8,14 @@ from tightrope.guarantee.loss.contour.integral import (
     log_delta,
     log_delta_and_reverse,
     trivially_zero,
+    without_rare,
 )
-from tightrope.guarantee.loss.contour.law import law_of, sum_law, without_rare
 
 __all__ = [
     "epsilon",
     "epsilon_and_reverse",
-    "law_of",
     "log_delta",
     "log_delta_and_reverse",
-    "sum_law",
     "trivially_zero",
     "without_rare",
 ]

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from tightrope.errors import NotCertified
 from tightrope.guarantee.gaussian.profile import log_gaussian_delta
 from tightrope.guarantee.loss.abstract import (
@@ -24,9 +26,10 @@ from tightrope.guarantee.loss.abstract import (
     Components,
     infinite_log_mass,
     is_single,
+    joint_members,
     largest_loss,
+    sum_law,
 )
-from tightrope.guarantee.loss.contour.law import sum_law, without_rare
 from tightrope.guarantee.loss.contour.line import (
     FINE,
     AlsoRead,
@@ -38,8 +41,8 @@ from tightrope.guarantee.loss.contour.line import (
     log_reverse,
 )
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion import NO_LIMIT, Limit, Line
-from tightrope.numerics.inversion_saddle import log_estimate, saddle
+from tightrope.numerics.inversion import NO_LIMIT, Limit, Line, log_estimate, saddle
+from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.rounding import UNIT
 
 __all__ = ["epsilon", "epsilon_and_reverse", "log_delta", "log_delta_and_reverse", "trivially_zero"]
@@ -314,3 +317,38 @@ def _most_variation(pair: AbstractLossPair, count: int) -> float:
     if one is None:
         one = math.exp(pair.log_delta_single(0.0).upper) if pair.has_closed_form else 1.0
     return min(count * one, math.sqrt(square))
+
+
+# ---- The law without losses too rare to matter
+# Rare large losses ("jumps") give the tilted law a second mode, and a line between the two needs
+# very many frequencies. Steps beyond a point that is passed too rarely to matter are left out; they
+# add at most their probability to delta.
+def without_rare(held: Components, log_level: float, relative_width: float) -> tuple[SumLaw, float]:
+    """The law, and ln of a bound on the probability of what it leaves out.
+
+    log_level: ln delta, roughly, of which a small share of `relative_width` may be left out.
+    """
+    jumping = [(p, n) for p, n in held if p.has_rare_losses]
+    if not jumping:
+        raise NotCertified("There are no rare losses to leave out; use the lattice method.")
+    rest = sum_law(tuple((p, n) for p, n in held if not p.has_rare_losses))
+    steps = sum(n for _, n in jumping)
+    nats = math.log(steps) - (log_level + math.log(relative_width) - 4.0)
+    kept, logs = zip(*_cut(jumping, nats), strict=True)
+    dropped = float(np.logaddexp.reduce(logs)) + 1e-12
+    return SumLaw((*kept, *rest.parts), rest.mean, rest.variance), dropped
+
+
+def _cut(
+    jumping: list[tuple[AbstractLossPair, int]], nats: float
+) -> list[tuple[AbstractFamily, float]]:
+    """The laws up to points that a step passes with probability about e^-nats.
+
+    Each with ln of a bound on the probability that any of its steps passes them.
+    """
+    alone = [[(pair, n)] for pair, n in jumping if pair.joint is None]
+    kept = []
+    for members in (*alone, *joint_members(jumping)):
+        pairs, counts = zip(*members, strict=True)
+        kept.append(type(pairs[0]).cut_cumulant(pairs, counts, nats))
+    return kept

@@ -16,12 +16,13 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.contour.law import sum_law
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components, sum_law
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion import NO_LIMIT, Limit, Line, LogEnclosure
-from tightrope.numerics.inversion_law import SumLaw
-from tightrope.numerics.inversion_saddle import (
+from tightrope.numerics.inversion import (
+    NO_LIMIT,
+    Limit,
+    Line,
+    LogEnclosure,
     SaddleReading,
     kernel_slope,
     log_estimate,
@@ -30,6 +31,7 @@ from tightrope.numerics.inversion_saddle import (
     saddle,
     saddle_of_level,
 )
+from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.rounding import UNIT
 
 __all__ = [

@@ -13,8 +13,7 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Group, LogMasses, Side, extreme
 from tightrope.guarantee.loss.pairs.points import point_moments, point_nodes
 from tightrope.guarantee.loss.pairs.sampling import Direction
-from tightrope.numerics.inversion_decay import Decay
-from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
+from tightrope.numerics.inversion_law import AbstractFamily, Decay, TiltedNodes
 from tightrope.numerics.lognormal_mean import log_mean
 from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import UNIT

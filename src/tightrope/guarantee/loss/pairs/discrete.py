@@ -22,8 +22,7 @@ from tightrope.guarantee.loss.pairs.points import (
 from tightrope.guarantee.loss.pairs.sampling import log_mix, log_sampled, log_sampled_error
 from tightrope.guarantee.renyi.kernel import log_excess
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_decay import Decay, no_decay
-from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
+from tightrope.numerics.inversion_law import AbstractFamily, Decay, TiltedNodes, no_decay
 from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT

@@ -26,21 +26,19 @@ from tightrope.guarantee.loss.abstract import (
     extreme,
     mirrored,
 )
-from tightrope.guarantee.loss.pairs.gaussian import (
-    check_mu,
-    check_rate,
-    log_normal_moment,
-    normal_edges,
-    normal_error,
-    variation_of_normals,
-)
-from tightrope.guarantee.loss.pairs.normal_lattice import (
+from tightrope.guarantee.loss.pairs.normals import (
     BRANCH,
     NormalJumps,
     beyond_end,
+    check_mu,
+    check_rate,
     end_of_tail,
     log_mass_beyond,
+    log_normal_moment,
+    normal_edges,
+    normal_error,
     rough_grid,
+    variation_of_normals,
 )
 from tightrope.guarantee.loss.pairs.points import COUNTS, EqualPanels, point_moments, point_nodes
 from tightrope.guarantee.loss.pairs.sampled import SampledCumulant, SampledGaussianPair
@@ -53,8 +51,13 @@ from tightrope.guarantee.loss.pairs.sampling import (
     sampled_both,
 )
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
-from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
+from tightrope.numerics.inversion_law import (
+    LOG_MASS_SLACK,
+    AbstractFamily,
+    Decay,
+    TiltedNodes,
+    layers_of_steps,
+)
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_ellipse_error, log_sum_exp
 from tightrope.numerics.rounding import UNIT

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-from tightrope.errors import DoesNotApply, InvalidInput
+from tightrope.errors import DoesNotApply
 from tightrope.guarantee.gaussian.profile import log_gaussian_delta
 from tightrope.guarantee.loss.abstract import (
     POINTS_BEYOND,
@@ -19,60 +19,23 @@ from tightrope.guarantee.loss.abstract import (
     Side,
     as_losses,
 )
-from tightrope.guarantee.loss.pairs.normal_lattice import normal_measure, rough_grid
+from tightrope.guarantee.loss.pairs.normals import (
+    check_mu,
+    log_normal_moment,
+    normal_edges,
+    normal_error,
+    normal_measure,
+    rough_grid,
+    variation_of_normals,
+)
 from tightrope.guarantee.loss.pairs.sampling import point_of_log_ratio
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_law import AbstractFamily
 from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.rounding import ULP
-from tightrope.validate import FloatArray, check_positive, check_real
+from tightrope.validate import FloatArray
 
-__all__ = [
-    "GaussianPair",
-    "check_mu",
-    "check_rate",
-    "log_normal_moment",
-    "normal_edges",
-    "normal_error",
-    "variation_of_normals",
-]
-
-
-def normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
-    """Error of log_ndtr(+-point) (2 ulp of its value) when `point` itself is off by `slack`."""
-    x = np.abs(np.where(np.isfinite(point), point, 0.0))
-    # |d log_ndtr| <= |x| + 1, and |log_ndtr| <= x^2/2 + ln(x+2) + 1
-    return (x + 1.0) * slack + 4.0 * ULP * (0.5 * x * x + np.log(x + 2.0) + 1.0)
-
-
-def variation_of_normals(mu: float) -> float:
-    """Phi(mu/2) - Phi(-mu/2)."""
-    return math.erf(mu / (2.0 * math.sqrt(2.0)))
-
-
-def check_rate(rate: ArrayLike) -> float:
-    value = check_real(rate, "rate", low=0.0, high=1.0, open_low=True)
-    if not isinstance(value, float):
-        raise InvalidInput(f"rate must be one number in (0, 1]; got {rate!r}.")
-    return value
-
-
-def check_mu(mu: ArrayLike) -> float:
-    value = check_positive(mu, "mu")
-    if not isinstance(value, float):
-        raise InvalidInput(f"mu must be one positive number; got {mu!r}.")
-    return value
-
-
-def normal_edges(mu: float, order: float, cells: int) -> tuple[FloatArray, FloatArray]:
-    """Points s that are equally far apart, and the losses of an unsampled Gaussian there."""
-    points = np.linspace(-POINTS_BEYOND, order * mu + POINTS_BEYOND, cells + 1)
-    return points, mu * points - 0.5 * mu**2
-
-
-def log_normal_moment(mu: float, order: float) -> float:
-    """ln of a bound on E_Q[x^order] beyond the last of these points, x <= e^{mu s - mu^2/2}."""
-    return 0.5 * order * (order - 1.0) * mu**2 + float(log_ndtr(1e-6 - POINTS_BEYOND))
+__all__ = ["GaussianPair"]
 
 
 @final

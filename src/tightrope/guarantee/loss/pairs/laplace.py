@@ -36,8 +36,7 @@ from tightrope.guarantee.loss.pairs.sampling import (
     sampled_removed,
 )
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
-from tightrope.numerics.inversion_law import AbstractFamily
+from tightrope.numerics.inversion_law import LOG_MASS_SLACK, AbstractFamily, Decay, layers_of_steps
 from tightrope.numerics.lattice import LatticeMeasure, check_size, gap_bound, gathered, lowered
 from tightrope.numerics.quadrature import gauss_legendre, log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT

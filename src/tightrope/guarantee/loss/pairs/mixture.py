@@ -29,7 +29,7 @@ from tightrope.guarantee.loss.abstract import (
     mirrored,
 )
 from tightrope.guarantee.loss.pairs.binomial_mixture import Arm
-from tightrope.guarantee.loss.pairs.normal_lattice import GRID_STEP
+from tightrope.guarantee.loss.pairs.normals import GRID_STEP
 from tightrope.guarantee.loss.pairs.points import (
     POINTS,
     TURN,
@@ -39,8 +39,13 @@ from tightrope.guarantee.loss.pairs.points import (
 )
 from tightrope.guarantee.loss.pairs.sampling import NEVER
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
-from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
+from tightrope.numerics.inversion_law import (
+    LOG_MASS_SLACK,
+    AbstractFamily,
+    Decay,
+    TiltedNodes,
+    layers_of_steps,
+)
 from tightrope.numerics.lattice import LatticeMeasure, gap_bound, gathered, lowered, normalised
 from tightrope.numerics.lattice_tail import CELL_ERROR
 from tightrope.numerics.quadrature import LOG_ROOT_2PI, expm1_minus, gauss_legendre, log_sum_exp

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, Side, as_losses
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
-from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
+from tightrope.numerics.inversion_law import LOG_MASS_SLACK, AbstractFamily, Decay, TiltedNodes
 from tightrope.numerics.lattice import LatticeMeasure, check_size, normalised
 from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT

@@ -23,15 +23,7 @@ from tightrope.guarantee.loss.abstract import (
     as_losses,
     extreme,
 )
-from tightrope.guarantee.loss.pairs.gaussian import (
-    check_mu,
-    check_rate,
-    log_normal_moment,
-    normal_edges,
-    normal_error,
-    variation_of_normals,
-)
-from tightrope.guarantee.loss.pairs.normal_lattice import (
+from tightrope.guarantee.loss.pairs.normals import (
     BEYOND_BULK,
     BRANCH,
     LEFT,
@@ -39,10 +31,16 @@ from tightrope.guarantee.loss.pairs.normal_lattice import (
     NormalJumps,
     beyond_end,
     branch_measure,
+    check_mu,
+    check_rate,
     end_of_tail,
     log_mass_beyond,
+    log_normal_moment,
+    normal_edges,
+    normal_error,
     normal_measure,
     rough_grid,
+    variation_of_normals,
 )
 from tightrope.guarantee.loss.pairs.points import POINTS, TURN, panel_points
 from tightrope.guarantee.loss.pairs.sampled_grid import (
@@ -65,8 +63,13 @@ from tightrope.guarantee.loss.pairs.sampling import (
     sampled_removed,
 )
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
-from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes, tilted_nodes
+from tightrope.numerics.inversion_law import (
+    LOG_MASS_SLACK,
+    AbstractFamily,
+    Decay,
+    TiltedNodes,
+    tilted_nodes,
+)
 from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_sum_exp
 from tightrope.numerics.rounding import UNIT
@@ -610,7 +613,7 @@ def log_tail(s: FloatArray, log_rate: FloatArray, mu: FloatArray) -> FloatArray:
     return np.asarray(np.logaddexp(log_ndtr(-s), log_rate + log_ndtr(mu - s)))
 
 
-def _points(pairs: list[SampledGaussianPair], nats: float) -> FloatArray:
+def _points(pairs: Sequence[SampledGaussianPair], nats: float) -> FloatArray:
     """The s that a step exceeds with probability about e^-nats."""
     rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
     low, high = 0.0 * mu, mu + math.sqrt(2.0 * nats) + 1.0

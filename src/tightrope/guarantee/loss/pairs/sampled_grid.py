@@ -18,8 +18,14 @@ import numpy as np
 
 from tightrope.guarantee.loss.pairs.points import POINTS
 from tightrope.guarantee.loss.pairs.sampling import log_ratio, log_sampled_error
-from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Layers, layers_of_steps
-from tightrope.numerics.inversion_law import TiltedNodes, log_error, tilted_nodes
+from tightrope.numerics.inversion_law import (
+    LOG_MASS_SLACK,
+    Layers,
+    TiltedNodes,
+    layers_of_steps,
+    log_error,
+    tilted_nodes,
+)
 from tightrope.numerics.quadrature import (
     LOG_ROOT_2PI,
     dyadic_floors,

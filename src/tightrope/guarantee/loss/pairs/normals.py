@@ -1,4 +1,4 @@
-"""One sampled-Gaussian branch on a lattice: base N(0,1), variable ln r, above and below.
+"""Unit-variance normals, plain and sampled: rounding, cells, and N(0,1) on the lattice of ln r.
 
 r(s) = 1 + rate (e^{mu s - mu^2/2} - 1) is an affine function of e^{mu s}. As Q = N(0,1) sees
 x = dP/dQ = r ("remove") and P = N(0,1) sees e^-L = r ("add"), both directions need the same thing:
@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-from tightrope.guarantee.loss.abstract import JumpLaw, Side
+from tightrope.guarantee.loss.abstract import POINTS_BEYOND, JumpLaw, Side
 from tightrope.guarantee.loss.pairs.sampling import log_ratio
 from tightrope.numerics.lattice import (
     LatticeMeasure,
@@ -30,9 +31,15 @@ from tightrope.numerics.lattice import (
 from tightrope.numerics.lattice_tail import CELL_ERROR, shared_mass
 from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_sum_exp
 from tightrope.numerics.rounding import ULP
-from tightrope.validate import FloatArray
+from tightrope.validate import FloatArray, check_positive, check_real, one_number
 
 __all__ = [
+    "check_mu",
+    "check_rate",
+    "log_normal_moment",
+    "normal_edges",
+    "normal_error",
+    "variation_of_normals",
     "BEYOND_BULK",
     "BRANCH",
     "GRID_STEP",
@@ -53,6 +60,39 @@ __all__ = [
     "upper_branch",
 ]
 
+
+def normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
+    """Error of log_ndtr(+-point) (2 ulp of its value) when `point` itself is off by `slack`."""
+    x = np.abs(np.where(np.isfinite(point), point, 0.0))
+    # |d log_ndtr| <= |x| + 1, and |log_ndtr| <= x^2/2 + ln(x+2) + 1
+    return (x + 1.0) * slack + 4.0 * ULP * (0.5 * x * x + np.log(x + 2.0) + 1.0)
+
+
+def variation_of_normals(mu: float) -> float:
+    """Phi(mu/2) - Phi(-mu/2)."""
+    return math.erf(mu / (2.0 * math.sqrt(2.0)))
+
+
+def check_rate(rate: ArrayLike) -> float:
+    return one_number(check_real(rate, "rate", low=0.0, high=1.0, open_low=True), "rate")
+
+
+def check_mu(mu: ArrayLike) -> float:
+    return one_number(check_positive(mu, "mu"), "mu")
+
+
+def normal_edges(mu: float, order: float, cells: int) -> tuple[FloatArray, FloatArray]:
+    """Points s that are equally far apart, and the losses of an unsampled Gaussian there."""
+    points = np.linspace(-POINTS_BEYOND, order * mu + POINTS_BEYOND, cells + 1)
+    return points, mu * points - 0.5 * mu**2
+
+
+def log_normal_moment(mu: float, order: float) -> float:
+    """ln of a bound on E_Q[x^order] beyond the last of these points, x <= e^{mu s - mu^2/2}."""
+    return 0.5 * order * (order - 1.0) * mu**2 + float(log_ndtr(1e-6 - POINTS_BEYOND))
+
+
+# ---- On a lattice
 GRID_STEP = 0.06  # of s, in rough pictures of a law
 _ON_A_POINT = 1e-9  # of a step
 LEFT = -40.0  # N(0,1) is cut there; the upper bound adds what lies below
