@@ -38,6 +38,8 @@ from tightrope.validate import FloatArray, check_non_negative
 
 __all__ = ["CorrelatedNoise"]
 
+_MOST_SCALE = 1e3  # of noise beside its draws: float32 then keeps four digits of a draw
+
 
 @final
 class CorrelatedNoise:
@@ -128,7 +130,7 @@ class CorrelatedNoise:
                 "Correlated noise is accounted for all steps together, so their number must be "
                 "known before the first one. Say steps= or epochs=."
             )
-        check_strategy(self.strategy, steps)
+        check_strategy(self.strategy, steps, _MOST_SCALE)
 
     def belong_to_a_run(self, steps: int | None) -> None:
         """Be the noise of a run of so many steps, and of no other."""
