@@ -29,7 +29,7 @@ import numpy as np
 
 from tightrope import NoisySGD, PoissonSampling, Sequence, Target, account, find_noise
 from tightrope.guarantee.loss import contour
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
+from tightrope.guarantee.loss.pairs import SampledGaussianPair
 from tightrope.theorems.catalog import ANALYSES
 
 MNIST = 256 / 60000

@@ -121,6 +121,7 @@ def _split(rows: Any) -> tuple[Any, Any]:
 
 def _adult(target: str, positive: str) -> Table:
     train, test = _rows("adult/adult.data.xz", ","), _rows("adult/adult.test.xz", ",")
+    test = [[*row[:-1], row[-1].rstrip(".")] for row in test]  # labels of the test part have a dot
     return _table(ADULT, train, test, ADULT_BOUNDS, target, positive)
 
 

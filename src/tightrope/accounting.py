@@ -18,11 +18,11 @@ from typing import Any, Literal, cast, final
 from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity, Views
 from tightrope.guarantee.check import (
-    SecondLook,
+    SecondMethod,
     SecondVerdict,
     confirm_delta,
     confirm_epsilon,
-    second_look,
+    second_method,
 )
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
@@ -132,7 +132,7 @@ class Account(Views):
             f"epsilon <= {rounded_up(self.epsilon(delta).upper, 6)} at delta = {delta:g}: "
             f"{guarantee.unit_of_privacy}, {guarantee.adjacency} neighbours",
             f"by {best.name} ({best.kind}; {sources})",
-            self.second_look(delta).words,
+            self.second_method(delta).words,
         ]
         others = [f for f in self.findings if f.applies and f.name != best.name]
         return "\n".join([*lines, *(f"{f.name}: {_number(f, delta)} ({f.kind})" for f in others)])
@@ -208,7 +208,7 @@ class Account(Views):
         least = guarantee.renyi_known(found).lower
         return Interval(min(least, other.upper), min(found.upper, other.upper))
 
-    def second_look(self, delta: float) -> SecondLook:
+    def second_method(self, delta: float) -> SecondMethod:
         """Whether a second, independent method proves epsilon(delta) too, and how closely.
 
         Says so too where there is none, or where it was not asked (check="off").
@@ -216,14 +216,14 @@ class Account(Views):
         guarantee, answer = self._epsilon(one_number(check_delta(delta), "delta"))
         if isinstance(guarantee, GaussianGuarantee):
             words = "A formula gives it; no second method is needed."
-            return SecondLook(SecondVerdict.CLOSED_FORM, None, None, words)
+            return SecondMethod(SecondVerdict.CLOSED_FORM, None, None, words)
         if not isinstance(guarantee, LossGuarantee):
             words = "One method only: there is no second one for a bound of this kind."
-            return SecondLook(SecondVerdict.ONE_METHOD, None, None, words)
+            return SecondMethod(SecondVerdict.ONE_METHOD, None, None, words)
         if self.check == "off":
             words = 'No second method was asked (check="off").'
-            return SecondLook(SecondVerdict.NOT_ASKED, None, None, words)
-        return second_look(guarantee.orders, answer.upper, delta, self.check == "full")
+            return SecondMethod(SecondVerdict.NOT_ASKED, None, None, words)
+        return second_method(guarantee.orders, answer.upper, delta, self.check == "full")
 
     def compare(self, delta: float) -> None:
         """ContradictoryMethods where one finding's upper end lies below another's lower end."""
@@ -272,7 +272,7 @@ class Account(Views):
     def _confirm(
         self, guarantee: Guarantee, confirm: Callable[[LossGuarantee, bool], None]
     ) -> None:
-        """Refuse what the lattice contradicts; `second_look` says what it left out."""
+        """Refuse what the lattice contradicts; `second_method` says what it left out."""
         if self.check != "off" and isinstance(guarantee, LossGuarantee):
             with suppress(NotCertified):  # out of the lattice's reach
                 confirm(guarantee, self.check == "full")
@@ -317,7 +317,7 @@ def account(
         [2.381596921, 2.381596922]
 
     `check` says how exact numbers are compared with the second method before they are returned;
-    `Account.second_look` says what that method proves, or why it was not asked.
+    `Account.second_method` says what that method proves, or why it was not asked.
     """
     check_process(process, "account()")
     return Account(process, analyses, check)

@@ -10,7 +10,7 @@ be stored and continued bit for bit. Whatever is built on it is marked as not pr
 noise can be recomputed, and no way leads back: `private` once lost stays lost.
 
 A key is expanded in one of two ways:
- - ordinary (PCG64DXSM): fast and statistically excellent. Somebody who saw many raw words of one
+ - ordinary (PCG64DXSM): fast and statistically excellent. A reader of many raw words of one
    request could predict others of the same request. Raw words of a run are never shown.
  - cryptographic: the SHAKE-256 sponge of the standard library. Predicting it means breaking SHA-3.
 """

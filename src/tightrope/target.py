@@ -10,7 +10,7 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.tradeoff.whole_curve import HitRate
+from tightrope.guarantee.tradeoff import HitRate
 from tightrope.validate import check_delta, check_epsilon, check_probability
 
 __all__ = ["Target", "by_lines"]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tightrope import BallsInBinsSampling, NoisySGD, account
-from tightrope.guarantee.loss.allocation import AllocationPair
-from tightrope.guarantee.loss.cumulant import renyi
+from tightrope.guarantee.loss.pairs import AllocationPair
+from tightrope.guarantee.loss.renyi import renyi
 from tightrope.numerics.inversion_law import log1p_complex
 from tightrope.numerics.lognormal_mean import log_mean, log_positive_moments
 

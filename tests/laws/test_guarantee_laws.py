@@ -16,8 +16,13 @@ from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
+from tightrope.guarantee.kinds.renyi import (
+    LinearTerm,
+    RenyiCurve,
+    RenyiGuarantee,
+    TableTerm,
+    renyi_guarantee_of,
+)
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
     Adjacency,

@@ -26,7 +26,6 @@ from tightrope.theorems.last_iterate.descent import (
     HiddenCyclic,
     HiddenFullBatch,
     HiddenHull,
-    cyclic_mu_curve,
 )
 
 UNIT = st.floats(0.0, 1.0)
@@ -155,7 +154,7 @@ def test_later_batches_are_less_protected_and_the_last_is_the_datasets(
     lip, eta_beta, share, noise, batches, epochs
 ):
     run = cyclic(lip, eta_beta, share * eta_beta, noise, batches, epochs, None)
-    curve = cyclic_mu_curve(run)
+    curve = HiddenCyclic.mu_curve(run)
     assert np.all(np.diff(curve) >= -1e-12 * curve[1:])
     assert HiddenCyclic.guarantee(run).mu == curve[-1]
     assert curve[-1] <= HiddenComposition.guarantee(run).mu * (1 + 1e-12)

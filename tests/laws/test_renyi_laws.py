@@ -10,8 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tightrope.accounting import account
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
+from tightrope.guarantee.kinds.renyi import (
+    LinearTerm,
+    RenyiCurve,
+    RenyiGuarantee,
+    TableTerm,
+    renyi_guarantee_of,
+)
 from tightrope.guarantee.renyi import (
     balle,
     best_delta,

@@ -16,8 +16,8 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.check import confirm_epsilon
 from tightrope.guarantee.loss import contour, lattice, profile
-from tightrope.guarantee.loss.lattice_sketch import sketch_of
-from tightrope.guarantee.loss.profile import SampledGaussianPair
+from tightrope.guarantee.loss.lattice.sketch import sketch_of
+from tightrope.guarantee.loss.pairs import SampledGaussianPair
 from tightrope.numerics.interval import Interval
 
 _DIGITS = 40

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tightrope.guarantee.approx.simple import advanced, amplified, basic, group
+from tightrope.guarantee.approx import advanced, amplified, basic, group
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.gaussian.profile import analytic_noise, classical_noise, compose_mu
 from tightrope.process import Adjacency

@@ -19,12 +19,12 @@ import pytest
 
 from tightrope.audit.one_run import p_value
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.profile import GaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair
 from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
 from tightrope.theorems.last_iterate.bounded import projected_squared_mu
 from tightrope.theorems.last_iterate.descent import cyclic_squared_mu, full_batch_squared_mu
-from tightrope.theorems.last_iterate.sampled import (
-    StopTerm,
+from tightrope.theorems.last_iterate.sampled import StopTerm
+from tightrope_reproduce.formulas.last_iterates import (
     corrected_stop_renyi,
     printed_stop_renyi,
     skip_renyi,

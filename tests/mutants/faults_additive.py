@@ -67,8 +67,14 @@ FAULTS = [
         SHARES,
     ),
     # slopes of one row
-    (f"{FIT}::_cut", "np.clip(scaled, -UNITS, UNITS)", "2 * scaled", WITHIN),
-    (f"{FIT}::_cut", "UNITS / bound", "0.5 * UNITS / bound", WITHIN),
+    (
+        f"{FIT}::_OneScore._table",
+        "np.clip(np.trunc(slopes * (UNITS / self.bound)), -UNITS, UNITS)",
+        "np.trunc(2 * slopes * (UNITS / self.bound))",
+        WITHIN,
+    ),
+    (f"{FIT}::_OneScore._table", "UNITS / self.bound", "0.5 * UNITS / self.bound", WITHIN),
+    (f"{FIT}::_OneScore.whole", "_places(signs * one)", "_places(one)", LOSS),
     (f"{FIT}::within_units", "np.sign(rows) * _too_long(rows)", "0", LONG),
     (f"{FIT}::within_units", "rows * ~_too_long(rows)", "rows", LONG),
     (f"{FIT}::_ManyClasses.whole", "np.minimum(1.0, limit)", "np.maximum(1.0, limit)", LOSS),
@@ -79,9 +85,9 @@ FAULTS = [
         ALONE,
     ),
     (
-        f"{FIT}::_Residual.whole",
-        "scores[:, 0] - targets",
-        "targets - scores[:, 0]",
+        f"{FIT}::_OneScore.whole",
+        "one - targets",
+        "targets - one",
         LOSS,
     ),
     # sums and bins

@@ -3,7 +3,7 @@
 LAW = "tests/unit/numerics/test_lognormal_mean.py"
 GOLDEN = "tests/unit/guarantee/test_allocation.py::test_golden_deltas"
 MEAN, ONE = "numerics/lognormal_mean.py", "numerics/lognormal_mean.py"
-CUMULANT = "guarantee/loss/allocation.py"
+CUMULANT = "guarantee/loss/pairs/allocation.py"
 
 WHOLE = " ".join(
     f"tests/unit/guarantee/test_allocation.py::test_{name}"

@@ -6,6 +6,9 @@ ACCOUNT = "tests/unit/theorems/test_correlated_noise.py"
 SUMS = "tests/unit/test_running_sums.py"
 ADVANCE = "correlated/streaming.py::Stream._advance"
 MOVED = "correlated/sensitivity.py"
+TRAIN, SAMPLERS = "train/correlated_noise.py", "train/samplers.py"
+RUN, SEPARATE = "tests/unit/train/test_correlated_noise.py", "tests/unit/train/test_samplers.py"
+RESUMED = "test_a_resumed_run_goes_on_with_its_noise"
 RANDOM = "theorems/correlated.py::BandedRandomCycle.guarantee"
 CYCLIC, GAUSS = "theorems/correlated.py", "theorems/correlated.py"
 
@@ -34,6 +37,59 @@ FAULTS = [
         SUMS,
     ),
     ("running_sums.py::RunningSums._in_parts", "np.trunc", "np.ceil", SUMS),
+    # in a run
+    (f"{TRAIN}::CorrelatedNoise.add_", "group.skip(self._due - 1)", "pass", f"{RUN}::{RESUMED}"),
+    (
+        f"{TRAIN}::CorrelatedNoise._check_lost",
+        "not self.strategy.non_negative(self._planned or 1)",
+        "False",
+        f"{RUN}::test_nothing_is_lost_where_every_step_is_stored",
+    ),
+    (
+        f"{TRAIN}::CorrelatedNoise.kept",
+        "self._done in (0, self._planned)",
+        "self._done == 0",
+        f"{RUN}::{RESUMED}",
+    ),
+    (
+        f"{TRAIN}::_Buffers.add",
+        "self._stream.rescale(scale / self._scale)",
+        "pass",
+        f"{RUN}::test_an_adaptive_clip_scales_what_is_taken_back",
+    ),
+    (
+        f"{TRAIN}::_Replayed.skip",
+        "self._advance(-(self._taps @ self._sums) / self._own)",
+        "self._advance(0.0 * (self._taps @ self._sums))",
+        f"{RUN}::{RESUMED}",
+    ),
+    (
+        f"{TRAIN}::_Replayed.add",
+        "float(weight)",
+        "abs(float(weight))",
+        f"{RUN}::test_draws_that_are_made_again_are_the_same",
+    ),
+    ("correlated/streaming.py::Stream.skip", "self._kept -= draw", "pass", STRATEGIES),
+    ("correlated/streaming.py::Stream.skip", "-draw / own", "draw / own", STRATEGIES),
+    (
+        "train/spending.py::Ledger.accounts_for",
+        "noise is not self._noise",
+        "False",
+        f"{RUN}::test_noise_belongs_to_one_run_and_its_steps",
+    ),
+    (
+        "train/spending.py::process_of",
+        "strategy is None",
+        "True",
+        f"{RUN}::test_the_least_noise_for_a_budget_is_found",
+    ),
+    (f"{SAMPLERS}::SeparatedSampler._at", "place + self._gap", "place + 1", SEPARATE),
+    (
+        f"{SAMPLERS}::CyclicPoissonSampler._batch",
+        "self._place % self._cycle",
+        "(self._place + self._place // self._cycle) % self._cycle",
+        SEPARATE,
+    ),
     # what one record moves
     (
         f"{MOVED}::_of_first_pattern",

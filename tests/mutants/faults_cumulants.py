@@ -1,46 +1,49 @@
 """Cumulants: strips, grids, panels, densities, tails."""
 
 BOUNDS = "tests/unit/guarantee/test_cumulant_bounds.py"
-STRIP, GRID, PART, SAMPLED, FIXED, BOUNDED, PANELS = (
-    f"guarantee/loss/cumulant_{part}.py"
-    for part in ("strip", "grid", "part", "sampled", "fixed_size", "bounded", "points")
+ROOM = "guarantee/loss/pairs/"
+SAMPLED, GRID, SAMPLING, FIXED, LAPLACE, POINTS, DISCRETE, MIXTURE = (
+    f"{ROOM}{name}.py"
+    for name in (
+        "sampled",
+        "sampled_grid",
+        "sampling",
+        "fixed_size",
+        "laplace",
+        "points",
+        "discrete",
+        "mixture",
+    )
 )
-LAPLACE, DISCRETE = "guarantee/loss/laplace.py", PANELS
 
 VALUES = "tests/unit/guarantee/test_discrete_pairs.py"
 RATES = "tests/unit/guarantee/test_rates_near_one.py"
-POINTS, PAIR = "guarantee/loss/cumulant_points.py", "guarantee/loss/discrete.py"
-NOISE, ARMS = "guarantee/loss/discrete.py", "guarantee/loss/gaussian.py"
-CLOSED, CELLS = "guarantee/loss/closed_form.py", "guarantee/loss/renyi_cells.py"
-TOP = "guarantee/loss/laplace.py"
 MIXED = "tests/unit/guarantee/test_mixture.py"
-MIXTURE = "guarantee/loss/cumulant_mixture.py"
-SCAN = "guarantee/loss/cumulant_mixture.py"
 
 FAULTS = [
     (
-        f"{STRIP}::SampledStrip.outline",
+        f"{GRID}::SampledStrip.outline",
         "np.maximum(f[:, :-1], f[:, 1:]) + 0.125 * width * width * bend + np.log(width)",
         "np.maximum(f[:, :-1], f[:, 1:]) + np.log(width)",
         BOUNDS,
     ),
     (
-        f"{STRIP}::SampledStrip.outline",
+        f"{GRID}::SampledStrip.outline",
         "np.minimum(cross[:, :-1], cross[:, 1:])",
         "cross[:, :-1]",
         BOUNDS,
     ),
     (
-        f"{STRIP}::SampledStrip.outline",
+        f"{GRID}::SampledStrip.outline",
         "t[:, 1:] if right_ends else t[:, :-1]",
         "t[:, :-1] if right_ends else t[:, 1:]",
         BOUNDS,
     ),
-    (f"{STRIP}::SampledStrip.tails", "push * theta", "0.0 * theta", BOUNDS),
-    (f"{STRIP}::SampledStrip.tails", "left + math.log(1.2534)", "left - 1.0", BOUNDS),
-    (f"{STRIP}::Outline.total", "total + 0.5 * self.depths * self.depths", "total", BOUNDS),
+    (f"{GRID}::SampledStrip.tails", "push * theta", "0.0 * theta", BOUNDS),
+    (f"{GRID}::SampledStrip.tails", "left + math.log(1.2534)", "left - 1.0", BOUNDS),
+    (f"{GRID}::Outline.total", "total + 0.5 * self.depths * self.depths", "total", BOUNDS),
     (
-        f"{STRIP}::SampledStrip.tails",
+        f"{GRID}::SampledStrip.tails",
         "0.5 * w * _log_modulus(np.minimum(t[:, :1], 0.5), theta)",
         "0.0 * w * _log_modulus(np.minimum(t[:, :1], 0.5), theta)",
         BOUNDS,
@@ -58,38 +61,38 @@ FAULTS = [
         "rounding",
         BOUNDS,
     ),
-    (f"{STRIP}::layers_of_density", "np.minimum(g[:, :-1], g[:, 1:])", "g[:, :-1]", BOUNDS),
+    (f"{GRID}::layers_of_density", "np.minimum(g[:, :-1], g[:, 1:])", "g[:, :-1]", BOUNDS),
     (
-        f"{STRIP}::layers_of_density",
+        f"{GRID}::layers_of_density",
         "4.0 * np.exp(np.minimum(sup, 700.0))",
         "1.0 * np.exp(np.minimum(sup, 700.0))",
         BOUNDS,
     ),
     (
-        f"{STRIP}::layers_of_density",
+        f"{GRID}::layers_of_density",
         "log_size[:, None] + LOG_MASS_SLACK",
         "log_size[:, None] - 0.1",
         BOUNDS,
     ),
-    (f"{PANELS}::Panels._log_on_box", "np.clip(0.0, left, right)", "right", BOUNDS),
+    (f"{GRID}::Panels._log_on_box", "np.clip(0.0, left, right)", "right", BOUNDS),
     (
-        f"{PANELS}::Panels._log_on_box",
+        f"{GRID}::Panels._log_on_box",
         "self.w * lr[0] + self.frequency * angle[0]",
         "self.w * lr[0]",
         BOUNDS,
     ),
-    (f"{PANELS}::Panels.log_error", "64.0 / 15.0", "64e-6 / 15.0", BOUNDS),
+    (f"{GRID}::Panels.log_error", "64.0 / 15.0", "64e-6 / 15.0", BOUNDS),
     (
-        f"{PANELS}::Panels.log_left",
+        f"{GRID}::Panels.log_left",
         "0.5 * at",
         "at",
         BOUNDS,
     ),
-    (f"{PART}::log_tail", "log_ndtr(mu - s)", "log_ndtr(-s)", BOUNDS),
-    (f"{PART}::PartCumulant.log_dropped", "tails + np.log(self.counts)", "tails", BOUNDS),
-    (f"{PART}::PartCumulant.nodes", "total - self._beyond(w)", "total", BOUNDS),
+    (f"{SAMPLED}::log_tail", "log_ndtr(mu - s)", "log_ndtr(-s)", BOUNDS),
+    (f"{SAMPLED}::PartCumulant.log_dropped", "tails + np.log(self.counts)", "tails", BOUNDS),
+    (f"{SAMPLED}::PartCumulant.nodes", "total - self._beyond(w)", "total", BOUNDS),
     (
-        f"{PART}::PartCumulant.shifted.further",
+        f"{SAMPLED}::PartCumulant.shifted.further",
         "np.logaddexp(logs, down - math.log(y))",
         "logs",
         BOUNDS,
@@ -108,7 +111,7 @@ FAULTS = [
         BOUNDS,
     ),
     (
-        f"{BOUNDED}::BoundedCumulant.nodes",
+        f"{POINTS}::BoundedCumulant.nodes",
         "3.0 * math.exp(log_error - value)",
         "0.0 * math.exp(log_error - value)",
         BOUNDS,
@@ -132,32 +135,32 @@ FAULTS = [
         "UNIT * (2.0 + 2.0 * np.abs(tilt * self.losses)) ",
         VALUES,
     ),
-    (f"{PAIR}::DiscretePair.log_errors", "3.0 + sizes", "0.0 * sizes", VALUES),
-    (PAIR, "self.only_under_q,\n            self.infinite_mass", "0.0, 0.0", VALUES),
+    (f"{DISCRETE}::DiscretePair.log_errors", "3.0 + sizes", "0.0 * sizes", VALUES),
+    (DISCRETE, "self.only_under_q,\n            self.infinite_mass", "0.0, 0.0", VALUES),
     (
-        f"{PAIR}::DiscretePair.__post_init__",
+        f"{DISCRETE}::DiscretePair.__post_init__",
         "self.only_under_q + missing",
         "self.only_under_q",
         VALUES,
     ),
-    (f"{NOISE}::_pair", "off / UNIT", "0.0", VALUES),
-    (f"{NOISE}::_pair", "far + left_out", "0.0", VALUES),
-    (ARMS, "_LARGEST_POWER = 700.0", "_LARGEST_POWER = 30.0", RATES),
+    (f"{DISCRETE}::_pair", "off / UNIT", "0.0", VALUES),
+    (f"{DISCRETE}::_pair", "far + left_out", "0.0", VALUES),
+    (SAMPLING, "_LARGEST_POWER = 700.0", "_LARGEST_POWER = 30.0", RATES),
     (
-        f"{ARMS}::_log_one_plus",
+        f"{SAMPLING}::_log_one_plus",
         "(np.asarray(rate) > 0.5) & (u < -0.5)",
         "(np.asarray(rate) > 2.0)",
         RATES,
     ),
     (
-        f"{CLOSED}::_discrete",
-        "np.array(pair.losses) + way * pair.loss_error - epsilon",
-        "np.array(pair.losses) - epsilon",
+        f"{DISCRETE}::DiscretePair.log_delta_single",
+        "np.array(self.losses) + way * self.loss_error - epsilon",
+        "np.array(self.losses) - epsilon",
         VALUES,
     ),
-    (f"{CLOSED}::_below_support", "64.0 * ULP * (1.0 + abs(value))", "64.0 * ULP", VALUES),
-    (f"{CELLS}::discrete_logs", "way * pair.log_errors", "0.0", VALUES),
-    (f"{TOP}::LaplacePair.top", "math.nextafter(found, math.inf)", "found", RATES),
+    (f"{SAMPLING}::below_support", "64.0 * ULP * (1.0 + abs(value))", "64.0 * ULP", VALUES),
+    (f"{DISCRETE}::DiscretePair.divergence_terms", "way * self.log_errors", "0.0", VALUES),
+    (f"{LAPLACE}::LaplacePair.top", "math.nextafter(found, math.inf)", "found", RATES),
     (
         f"{MIXTURE}::MixtureCumulant._log_on_box",
         "4.0 * spread * np.log(np.cos(half))",
@@ -172,5 +175,5 @@ FAULTS = [
         "q * (safe * np.expm1(safe) - expm1_minus(safe))",
         MIXED,
     ),
-    (f"{SCAN}::furthest_peak", "(1.0 + tilt) * pair.mu * pair.plus + high", "high", MIXED),
+    (f"{MIXTURE}::furthest_peak", "(1.0 + tilt) * pair.mu * pair.plus + high", "high", MIXED),
 ]

@@ -13,13 +13,13 @@ FAULTS = [
     ),
     ("guarantee/kinds/gaussian.py", "least * (1.0 - _ULPS)", "least * (1.0 + _ULPS)", _TESTS),
     (
-        "guarantee/approx/curve.py::tradeoff",
+        "guarantee/approx.py::tradeoff",
         "np.clip(eps - _LARGE, 0.0, _LARGE)",
         "0.0 * eps",
         _TESTS,
     ),
-    ("guarantee/approx/curve.py::tradeoff_bounds", "value + rounded", "value", _TESTS),
-    ("guarantee/approx/simple.py::group", "times_up(eps, k)", "eps * k", _TESTS),
+    ("guarantee/approx.py::tradeoff_bounds", "value + rounded", "value", _TESTS),
+    ("guarantee/approx.py::group", "times_up(eps, k)", "eps * k", _TESTS),
     (
         "guarantee/kinds/group.py::GroupGuarantee._chain_delta",
         "over_down(epsilon, self.size)",
@@ -40,12 +40,12 @@ FAULTS = [
     ),
     ("guarantee/kinds/gaussian.py::GaussianGuarantee._mus", "1.0 - _ULPS", "1.0 + _ULPS", _TESTS),
     (
-        "guarantee/tradeoff/of_profile.py::_steep",
+        "guarantee/tradeoff.py::_steep",
         "Interval(found.lower, max(found.upper, beyond))",
         "found",
         _TESTS,
     ),
-    ("guarantee/tradeoff/of_profile.py::supporting_line", "rest_up(a)", "1.0 - a", _TESTS),
+    ("guarantee/tradeoff.py::supporting_line", "rest_up(a)", "1.0 - a", _TESTS),
     (
         "tightrope_reproduce/tradeoff/discrete.py::DiscreteTradeoff._bounds",
         "4.0 * self.rounding + self._of_sums",

@@ -2,17 +2,16 @@
 
 ENDS = "tests/unit/guarantee/test_verified_ends.py"
 LOSS = "guarantee/loss/"
-INVERSE, CONTOUR, LINE, PROFILE, LATTICE, CLOSED = (
+INVERSE, CONTOUR, LINE, PROFILE, LATTICE, SAMPLING, SAMPLED = (
     f"{LOSS}{name}.py"
     for name in (
-        [
-            "contour_inverse",
-            "contour",
-            "contour_line",
-            "profile",
-            "lattice_inverse",
-            "closed_form",
-        ]
+        "contour/line",
+        "contour/integral",
+        "contour/line",
+        "profile",
+        "lattice/inverse",
+        "pairs/sampling",
+        "pairs/sampled",
     )
 )
 ROUNDING = "numerics/rounding.py"
@@ -20,14 +19,14 @@ BINARY, OF_BINARY = (
     "guarantee/renyi/randomized_response.py",
     "tests/unit/guarantee/test_renyi_binary.py",
 )
-CELLS, OF_CELLS = f"{LOSS}renyi_cells.py", "tests/unit/guarantee/test_renyi_cells.py"
+CELLS, OF_CELLS = f"{LOSS}renyi.py", "tests/unit/guarantee/test_renyi_cells.py"
 GROUP, COMPOSE, KIND = "guarantee/kinds/group.py", "guarantee/compose.py", "guarantee/kinds/loss.py"
 
 FAULTS = [
     (
-        f"{CELLS}::_gaussian_edges",
-        "isinstance(pair, GaussianPair) or pair.rate == 1.0",
-        "isinstance(pair, GaussianPair)",
+        f"{SAMPLED}::SampledGaussianPair.cell_edges",
+        "self.rate == 1.0",
+        "False",
         OF_CELLS,
     ),
     (f"{BINARY}::log_chi_of_gamma", "(power > _LARGE) | np.isinf(chi)", "power > 0.0", OF_BINARY),
@@ -166,13 +165,13 @@ FAULTS = [
         "tests/unit/guarantee/test_contour_jumps.py " + ENDS,
     ),
     (
-        f"{CLOSED}::_moved",
+        f"{SAMPLING}::_moved_epsilon",
         "2.0 * rounding / left + 4.0 * ULP * (abs(value) - math.log(q) + 1.0)",
         "4.0 * ULP * (abs(value) - math.log(q) + 1.0)",
         ENDS,
     ),
     (
-        f"{CLOSED}::_sampled_added",
+        f"{SAMPLING}::sampled_added",
         "Interval(part.lower - error, min(0.0, part.upper + error))",
         "Interval(part.lower, part.upper)",
         ENDS,
@@ -202,7 +201,7 @@ FAULTS = [
         ENDS,
     ),
     (
-        "guarantee/from_profile.py::_sign",
+        "guarantee/tradeoff.py::_sign",
         "value.upper",
         "value.lower",
         "tests/unit/guarantee/test_failing.py " + ENDS,

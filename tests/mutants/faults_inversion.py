@@ -1,57 +1,55 @@
 """The inversion integral: decay, nodes, laws and lines."""
 
 BOUNDS = "tests/unit/numerics/test_inversion_bounds.py"
-DECAY, NODES, LAW, LINE, KERNEL = (
-    f"numerics/inversion{part}.py" for part in ("_decay", "_law", "_law", "", "_saddle")
-)
+LAW, LINE = "numerics/inversion_law.py", "numerics/inversion.py"
 
 FAULTS = [
-    (DECAY, "_SIDE_LOBE = 0.2172337", "_SIDE_LOBE = 0.2", BOUNDS),
+    (LAW, "_SIDE_LOBE = 0.2172337", "_SIDE_LOBE = 0.2", BOUNDS),
     (
-        f"{DECAY}::Decay.bounds",
+        f"{LAW}::Decay.bounds",
         "np.maximum(wave, np.minimum(_SIDE_LOBE, 1.0 / half))",
         "np.minimum(wave, np.minimum(_SIDE_LOBE, 1.0 / half))",
         BOUNDS,
     ),
-    (f"{DECAY}::Decay.bounds", "1.0 / half", "0.9 / half", BOUNDS),
-    (f"{DECAY}::Decay.bounds", "self.masses", "1.02 * self.masses", BOUNDS),
-    (f"{DECAY}::Decay.bounds", "self.variation", "0.9 * self.variation", BOUNDS),
+    (f"{LAW}::Decay.bounds", "1.0 / half", "0.9 / half", BOUNDS),
+    (f"{LAW}::Decay.bounds", "self.masses", "1.02 * self.masses", BOUNDS),
+    (f"{LAW}::Decay.bounds", "self.variation", "0.9 * self.variation", BOUNDS),
     (
-        f"{DECAY}::layers_of_steps",
+        f"{LAW}::layers_of_steps",
         "np.minimum.accumulate(heights[peak:])",
         "heights[peak:]",
         BOUNDS,
     ),
-    (f"{KERNEL}::log_peak", "(1.0 + z) * np.log1p(z)", "(1.01 + z) * np.log1p(z)", BOUNDS),
+    (f"{LINE}::log_peak", "(1.0 + z) * np.log1p(z)", "(1.01 + z) * np.log1p(z)", BOUNDS),
     (
-        f"{NODES}::TiltedNodes._error",
+        f"{LAW}::TiltedNodes._error",
         "size * (self.relative + 4.0 * UNIT)",
         "size * 4.0 * UNIT",
         BOUNDS,
     ),
     (
-        f"{NODES}::TiltedNodes._error",
+        f"{LAW}::TiltedNodes._error",
         "size * (self.relative + 4.0 * UNIT) + self.point_error",
         "size * (self.relative + 4.0 * UNIT) ",
         BOUNDS,
     ),
-    (f"{NODES}::tilted_nodes", "4.2 * quadrature", "2.0 * quadrature", BOUNDS),
+    (f"{LAW}::tilted_nodes", "4.2 * quadrature", "2.0 * quadrature", BOUNDS),
     (
-        f"{NODES}::log_error",
+        f"{LAW}::log_error",
         "np.where(share <= _SMALL, 1.01 * share, large)",
         "np.where(share <= _SMALL, 1.01 * share, 1.01 * share)",
         BOUNDS,
     ),
-    (f"{NODES}::tilted_nodes", "2.1 * left_out", "1.0 * left_out", BOUNDS),
+    (f"{LAW}::tilted_nodes", "2.1 * left_out", "1.0 * left_out", BOUNDS),
     (
-        f"{NODES}::tilted_nodes",
+        f"{LAW}::tilted_nodes",
         "2.0 * UNIT * (np.abs(value) + 4.0) + 1.01 * rounding",
         "2.0 * UNIT * (np.abs(value) + 4.0) ",
         BOUNDS,
     ),
-    (f"{NODES}::tilted_nodes", "log_error(quadrature) + rounding", "rounding", BOUNDS),
+    (f"{LAW}::tilted_nodes", "log_error(quadrature) + rounding", "rounding", BOUNDS),
     (
-        f"{NODES}::TiltedNodes._error",
+        f"{LAW}::TiltedNodes._error",
         "96.0 + math.isqrt(len(y)) * weights.size / _TABLE",
         "0.0 + math.isqrt(len(y)) * weights.size / _TABLE",
         BOUNDS,

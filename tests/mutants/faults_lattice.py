@@ -3,21 +3,20 @@
 BOUNDS = "tests/unit/guarantee/test_lattice_bounds.py"
 NUMBERS = "tests/unit/numerics/test_convolution.py"
 TERMS = "tests/unit/numerics/test_lattice_terms.py"
-LATTICE, TAIL, CONVEX, CELLS, COARSE, COMPOUND = (
-    f"numerics/lattice{part}.py" for part in ("", "_tail", "", "_tail", "", "")
-)
-LAW, STEP, BRANCH, JUMPS, BLOCKS, WHOLE = (
-    f"guarantee/loss/lattice{part}.py"
-    for part in ("_law", "_step", "_branch", "_jumps", "_blocks", "_delta")
+LATTICE, TAIL = "numerics/lattice.py", "numerics/lattice_tail.py"
+LAW, PLAN, BLOCKS = (f"guarantee/loss/lattice/{part}.py" for part in ("law", "plan", "blocks"))
+NORMAL, SAMPLED, FIXED, POINTS, LAPLACE, DISCRETE = (
+    f"guarantee/loss/pairs/{name}.py"
+    for name in ("normals", "sampled", "fixed_size", "points", "laplace", "discrete")
 )
 
 MIXTURE = "tests/unit/guarantee/test_mixture.py"
 EDGES = "tests/unit/guarantee/test_lattice_edges.py"
-STAGING, PAIRS = "guarantee/loss/lattice_plan.py", "guarantee/loss/abstract.py"
+PAIRS = "guarantee/loss/abstract.py"
 ROUNDING, ONE = "numerics/rounding.py", "tests/unit/guarantee/test_pairs.py"
 
 FAULTS = [
-    (f"{LAW}::one_side", "is_cut(p)", "False", MIXTURE),
+    (f"{LAW}::one_side", "p.is_endless", "False", MIXTURE),
     (
         f"{LATTICE}::_discounted",
         "starts[:rows] @ table + starts[rows] * rest",
@@ -59,28 +58,28 @@ FAULTS = [
         "np.exp(np.minimum(h - x, 0.0)) * h",
         NUMBERS,
     ),
-    (f"{CONVEX}::gap_bound", "peak / 8.0", "peak / 16.0", BOUNDS),
+    (f"{LATTICE}::gap_bound", "peak / 8.0", "peak / 16.0", BOUNDS),
     (
-        f"{CONVEX}::lowered",
+        f"{LATTICE}::lowered",
         "drop[1:-1] = at_left",
         "drop[1:-1] = 0.5 * at_left",
         BOUNDS + " " + NUMBERS,
     ),
-    (f"{CONVEX}::lowered", "float(-masses[masses < 0.0].sum())", "0.0", NUMBERS),
-    (f"{CONVEX}::gathered", "right * math.exp(tilt)", "right", BOUNDS),
-    (f"{CELLS}::_open_cell", "high - end", "end - high", NUMBERS),
-    (f"{CELLS}::_open_cell", "float(ndtr(high)) - right", "float(ndtr(high)) ", NUMBERS),
-    (f"{CELLS}::_open_cell", "0.5 * mu", "mu", NUMBERS),
-    (f"{CELLS}::_narrow", "(mass.sum(axis=0) - left) * width", "mass.sum(axis=0) * width", NUMBERS),
+    (f"{LATTICE}::lowered", "float(-masses[masses < 0.0].sum())", "0.0", NUMBERS),
+    (f"{LATTICE}::gathered", "right * math.exp(tilt)", "right", BOUNDS),
+    (f"{TAIL}::_open_cell", "high - end", "end - high", NUMBERS),
+    (f"{TAIL}::_open_cell", "float(ndtr(high)) - right", "float(ndtr(high)) ", NUMBERS),
+    (f"{TAIL}::_open_cell", "0.5 * mu", "mu", NUMBERS),
+    (f"{TAIL}::_narrow", "(mass.sum(axis=0) - left) * width", "mass.sum(axis=0) * width", NUMBERS),
     (
-        f"{CELLS}::_narrow",
+        f"{TAIL}::_narrow",
         "-mu * (cells.before + width + cells.after)",
         "-1.01 * mu * (cells.before + width + cells.after)",
         NUMBERS,
     ),
-    (f"{COARSE}::coarsened", "(measure.error + rounding) * inflation", "measure.error", TERMS),
-    (f"{COARSE}::coarsened", "np.expm1(position) / math.expm1(wide)", "position / wide", NUMBERS),
-    (f"{COMPOUND}::compound", "2.0 * _outside(measure, count, size)", "0.0", TERMS),
+    (f"{LATTICE}::coarsened", "(measure.error + rounding) * inflation", "measure.error", TERMS),
+    (f"{LATTICE}::coarsened", "np.expm1(position) / math.expm1(wide)", "position / wide", NUMBERS),
+    (f"{LATTICE}::compound", "2.0 * _outside(measure, count, size)", "0.0", TERMS),
     (
         f"{LAW}::OneSide.log_upper",
         "[value, error, self.log_given(epsilon)]",
@@ -101,11 +100,21 @@ FAULTS = [
         BOUNDS + " tests/unit/guarantee/test_verified_ends.py",
     ),
     (f"{LAW}::OneSide.log_lower", "not error < value", "error >= value", EDGES),
-    (f"{BRANCH}::_relative_error", "not masses.any()", "False", EDGES),
-    (f"{BRANCH}::point_of", "point if point > _LEFT else _BEYOND_BULK", "point", EDGES),
-    (f"{BRANCH}::point_of", "max(point, 0.5 * mu)", "point", EDGES),
+    (f"{NORMAL}::_relative_error", "not masses.any()", "False", EDGES),
     (
-        f"{STAGING}::_dividing",
+        f"{SAMPLED}::SampledGaussianPair.point_of",
+        "point if point > LEFT else BEYOND_BULK",
+        "point",
+        EDGES,
+    ),
+    (
+        f"{FIXED}::FixedSizeGaussianPair.point_of",
+        "max(float(point_of_log_ratio(loss, self.rate, self.mu)), 0.5 * self.mu)",
+        "float(point_of_log_ratio(loss, self.rate, self.mu))",
+        EDGES,
+    ),
+    (
+        f"{PLAN}::_dividing",
         "[grid for grid in grids if grid >= step]",
         "[grid for grid in grids ]",
         EDGES,
@@ -132,9 +141,9 @@ FAULTS = [
         ONE,
     ),
     (
-        "guarantee/loss/closed_form.py::_discrete",
-        "np.array(pair.losses) + way * pair.loss_error",
-        "np.array(pair.losses) ",
+        f"{DISCRETE}::DiscretePair.log_delta_single",
+        "np.array(self.losses) + way * self.loss_error",
+        "np.array(self.losses) ",
         ONE,
     ),
     (f"{PAIRS}::_log_any", "mass >= 1.0", "False", BOUNDS),
@@ -142,57 +151,57 @@ FAULTS = [
     (f"{LAW}::one_side", "given.append(log_more)", "pass", BOUNDS),
     (
         f"{LAW}::one_side",
-        "given.append(_log_beyond(pair, plan.last) + math.log(count))",
+        "given.append(pair.log_beyond(plan.last) + math.log(count))",
         "pass",
         BOUNDS,
     ),
     (
-        f"{LAW}::_log_beyond",
+        f"{NORMAL}::log_mass_beyond",
         "mu - point",
         "-point",
         BOUNDS,
     ),
     (
-        f"{STEP}::_atoms",
+        f"{POINTS}::atoms_measure",
         "-np.expm1(-offset) / -math.expm1(-step)",
         "0.5 * offset / step",
         BOUNDS,
     ),
     (
-        f"{STEP}::_atoms",
+        f"{POINTS}::atoms_measure",
         "np.add.at(total, index, weights)",
         "np.add.at(total, index + 1, weights)",
         BOUNDS,
     ),
     (
-        "guarantee/loss/laplace.py::laplace_atoms",
+        f"{LAPLACE}::laplace_atoms",
         "right * math.exp(-own)",
         "0.9 * right * math.exp(-own)",
         BOUNDS,
     ),
-    (f"{BRANCH}::lower_branch", "gap_bound(left, right, peak)", "0.0 * peak", BOUNDS),
-    (BRANCH, "LOG_CUT_OFF = float(log_ndtr(_LEFT + 0.1))", "LOG_CUT_OFF = -1e3", BOUNDS),
-    (f"{JUMPS}::one_jump", "np.logaddexp(base[1:], log_right)", "log_right", BOUNDS),
+    (f"{NORMAL}::lower_branch", "gap_bound(left, right, peak)", "0.0 * peak", BOUNDS),
+    (NORMAL, "LOG_CUT_OFF = float(log_ndtr(LEFT + 0.1))", "LOG_CUT_OFF = -1e3", BOUNDS),
+    (f"{NORMAL}::NormalJumps.one", "np.logaddexp(base[1:], log_right)", "log_right", BOUNDS),
     (
-        f"{JUMPS}::one_jump",
+        f"{NORMAL}::NormalJumps.one",
         "np.log1p",
         "1.1 * np.log1p",
         BOUNDS,
     ),
-    (f"{JUMPS}::several_jumps", "upper_branch", "lower_branch", BOUNDS),
+    (f"{NORMAL}::NormalJumps.several", "BRANCH[side]", 'BRANCH["lower"]', BOUNDS),
     (
-        f"{JUMPS}::log_jump_sum",
+        f"{LAW}::log_jump_sum",
         "log_sum_exp(logs + error)",
         "log_sum_exp(logs + error) - 9.0",
         BOUNDS,
     ),
     (
-        f"{JUMPS}::_log_fft_error",
+        f"{LAW}::_log_fft_error",
         "1.01 * (rounding + fft.error)",
         "1e-3 * (rounding + fft.error)",
         BOUNDS,
     ),
-    (f"{JUMPS}::log_jump_sum", "[slack, rounding, relative]", "[slack, rounding]", BOUNDS),
+    (f"{LAW}::log_jump_sum", "[slack, rounding, relative]", "[slack, rounding]", BOUNDS),
     (
         BLOCKS,
         'if self.side == "lower":\n            return -math.inf\n',
@@ -200,7 +209,7 @@ FAULTS = [
         "tests/unit/guarantee/test_lattice_blocks.py",
     ),
     (
-        f"{WHOLE}::LatticeLaw.log_delta",
+        f"{LAW}::LatticeLaw.log_delta",
         "self.below.log_lower(epsilon)",
         "self.above.log_upper(epsilon) - 1e-9",
         BOUNDS,

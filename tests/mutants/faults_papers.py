@@ -70,15 +70,15 @@ FAULTS = [
         GAUSSIAN,
     ),
     (
-        "guarantee/loss/gaussian.py::GaussianPair.log_survival",
+        "guarantee/loss/pairs/gaussian.py::GaussianPair.log_survival",
         "log_ndtr(self.mu - s)",
         "log_ndtr(-s)",
         "tests/unit/guarantee/test_pairs.py",
     ),
     (
         "guarantee/gaussian/profile.py::tradeoff",
-        "curve.tradeoff_of(a, m)",
-        "curve.tradeoff_of(a, 1.01 * m)",
+        "_tradeoff_of(a, m)",
+        "_tradeoff_of(a, 1.01 * m)",
         GAUSSIAN,
     ),
     (
@@ -119,7 +119,7 @@ FAULTS = [
         PROCESS,
     ),
     (
-        "guarantee/approx/simple.py::amplified",
+        "guarantee/approx.py::amplified",
         "q * math.expm1(eps)",
         "0.9 * q * math.expm1(eps)",
         "tests/unit/guarantee/test_approx_simple.py",
@@ -306,7 +306,7 @@ FAULTS = [
         "rest / order",
         HIDDEN,
     ),
-    ("theorems/last_iterate/sampled.py::renyi_by_lemma_25", "1.0 + c", "1.0", HIDDEN),
+    ("tightrope_reproduce/formulas/last_iterates.py::renyi_by_lemma_25", "1.0 + c", "1.0", HIDDEN),
     (
         "theorems/last_iterate/bounded.py::HiddenNonconvex.guarantee",
         "math.sqrt(projected_squared_mu(process))",
@@ -320,6 +320,14 @@ FAULTS = [
         TRUTH,
     ),
     ("theorems/last_iterate/steps.py::step_mu", "2.0", "1.0", HIDDEN),
+    ("numerics/hull.py::_absorbing", "t + 1 < len(s)", "True", REFUSED),
+    ("process/convex.py::_in_reach", "away.any()", "False", REFUSED),
+    (
+        "theorems/last_iterate/sampled.py::HiddenSampledComposition.guarantee",
+        "2.0 / step_mu(process)",
+        "4.0 / step_mu(process)",
+        REFUSED,
+    ),
     ("theorems/last_iterate/steps.py::batch_of", "process.records", "process.records + 1", HIDDEN),
     (
         "theorems/last_iterate/steps.py::convexity_refusal",
@@ -335,7 +343,7 @@ FAULTS = [
     ),
     (
         "process/convex.py::ContractiveIteration.__post_init__",
-        "_store(self, start_distance=check_non_negative(self.start_distance, 'start_distance'))",
+        "_store(self, start_distance=_in_reach(start, 'start_distance'))",
         "_store(self, start_distance=0.0)",
         PASSING,
     ),

@@ -35,24 +35,26 @@ ONE = _further("one_coordinate_is_exact_and_none_is_free")
 K_OF_T = _further("the_bound_for_k_of_t_covers_a_sample_of_the_truth")
 EDGES = _further("one_and_all_of_t_are_exact")
 PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
-SAMPLE, MIXED = "theorems/sampled_releases.py", "guarantee/loss/laplace.py"
-NOISE, BOUNDED = "guarantee/loss/discrete.py", "guarantee/loss/laplace.py"
+SAMPLE, MIXED = "theorems/sampled_releases.py", "guarantee/loss/pairs/laplace.py"
+NOISE, BOUNDED = "guarantee/loss/pairs/discrete.py", "guarantee/loss/pairs/laplace.py"
 VECTORS, ALLOCATION = "theorems/discrete_gaussian.py", "theorems/bins.py"
+COUNTS = "tests/unit/theorems/test_thresholded_counts.py"
+THRESHOLDS = "theorems/discrete_gaussian.py"
 LISTED, GIVEN = "theorems/laws.py", "tests/unit/theorems/test_listed_laws.py"
-PUBLIC, TRUNCATED = "guarantee/loss/public_mixture.py", "theorems/sampling.py"
+PUBLIC, TRUNCATED = "guarantee/loss/pairs/public.py", "theorems/sampling.py"
 
 ZERO = "tests/unit/theorems/test_zero_out.py::test_"
 ZERO_IS_OUT = ZERO + "where_batches_do_not_depend_on_who_is_in_them_zeroed_is_removed"
 REFUSED = ZERO + "where_no_null_record_has_a_meaning_it_is_refused"
 NULL_RECORD, FIXED = ZERO + "no_data_set_with_a_null_record_loses_more", ZERO + "fixed_size"
 
-ON_LATTICE = "guarantee/loss/lattice_public.py"
+ON_LATTICE = "guarantee/loss/pairs/public.py"
 AGREE = "tests/unit/theorems/test_truncated_poisson.py::test_lattice_and_contour_agree_about_cut"
 AGREE += "_batches"
 
 FAULTS = [
     (
-        "guarantee/loss/laplace.py::_masses",
+        "guarantee/loss/pairs/laplace.py::_masses",
         "np.append(left + right * math.exp(own), 0.0)",
         "np.append(0.0, left + right * math.exp(own))",
         "tests/laws/test_release_truth.py::test_sampled_laplace_noise",
@@ -226,6 +228,20 @@ FAULTS = [
         TREE,
     ),
     ("theorems/releases.py::TreeAggregationTheorem.guarantee", "1.0 + 1e-15", "1.0 - 1e-9", TREE),
+    # categories above a threshold
+    (
+        f"{THRESHOLDS}::ThresholdedCountsTheorem.guarantee",
+        "2 if process.adjacency is Adjacency.REPLACE_ONE else 1",
+        "1",
+        COUNTS,
+    ),
+    (f"{THRESHOLDS}::chance_alone", "threshold - 2", "threshold + 2", COUNTS),
+    (
+        f"{THRESHOLDS}::ThresholdedCountsTheorem.guarantee",
+        "[DiscreteGaussianVectorTheorem.guarantee(moved), shown]",
+        "[DiscreteGaussianVectorTheorem.guarantee(moved)]",
+        COUNTS,
+    ),
     # vectors of whole numbers
     (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "2.0 * (1.0 - 1e-15)", "6.0", VECTOR),
     (
@@ -251,6 +267,12 @@ FAULTS = [
         "-2.0 * (math.pi * _SMOOTHING) ** 2",
         "-4.0 * (math.pi * _SMOOTHING) ** 2",
         SHARES,
+    ),
+    (
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        "sigma < _SMALL",
+        "sigma < 2.1",
+        VECTOR,
     ),
     (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "moved < 1.0", "moved <= 1.0", ONE),
     (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "sigma == 0.0", "sigma < 0.0", ONE),
@@ -323,7 +345,7 @@ FAULTS = [
     ),
     ("numerics/binomial_tail.py::_summed", "odds * (n - k)", "odds * (n - k - 1)", CUT),
     (
-        "guarantee/loss/public_mixture.py::PublicMixturePair.parts",
+        "guarantee/loss/pairs/public.py::PublicMixturePair.parts",
         "((1.0 - self.share, self.usual), (self.share, self.rare))",
         "((self.share, self.usual), (1.0 - self.share, self.rare))",
         CUT,

@@ -26,6 +26,7 @@ EXTRAS = {
     "cli": "import tightrope.cli.app",
     "plot": "import tightrope.report.plots",
     "sklearn": "import tightrope.estimators",
+    "tables": "import tightrope.tables, yaml",
     "rigorous": "import tightrope.evidence.rigorous, flint",
     "sign": "from tightrope.evidence import new_key_pair; new_key_pair('key')",
     "explore": "import tightrope.explore.page",
@@ -52,7 +53,7 @@ def test_versions_agree():
 
 def test_every_extra_is_tried_and_bounded():
     extras = PROJECT["optional-dependencies"]
-    assert set(EXTRAS) - {""} == set(extras) - {"all", "adapters", "docs", "dev"}
+    assert set(EXTRAS) - {""} == set(extras) - {"all", "adapters", "frames", "dask", "docs", "dev"}
     unbounded = [
         one for each in extras.values() for one in each if not re.search(r"[<>=]|^tightrope\[", one)
     ]

@@ -223,3 +223,10 @@ def test_a_summary_names_the_answer_first_and_what_it_rests_on() -> None:
     first, source, *rest = account(NoisySGD(FullBatch(), 4.0, 10)).summary(1e-6).splitlines()
     assert first.startswith("epsilon <= 3.747") and "delta = 1e-06" in first
     assert "exact" in source and any("estimate" in line for line in rest)
+
+
+@pytest.mark.parametrize("noise", [1e-70, 1e-75, 1e-99, 1e-200])
+@pytest.mark.parametrize("relation", [Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE])
+def test_next_to_no_noise_has_an_answer_that_promises_nothing(noise, relation) -> None:
+    run = NoisySGD(PoissonSampling(0.2), noise, 5, relation)
+    assert account(run).epsilon(1e-5).upper > 1e130

@@ -85,6 +85,14 @@ def test_the_least_noise_is_found(name: str) -> None:
     assert again["answer"]["epsilon"]["upper"] <= 1.0 + 1e-12
 
 
+def test_a_table_of_no_other_analyses_is_left_out() -> None:
+    _, words, _ = CASES["skip"]
+    setting = ["--last-iterate", "skip", *words, *WORDS]
+    done = CliRunner().invoke(app, ["calibrate", *setting, "--epsilon", "1"])
+    assert done.exit_code == 0 and "noise std" in done.stdout
+    assert "true epsilon there" not in done.stdout
+
+
 def test_a_setting_in_a_file_and_a_line_of_a_batch_know_it(tmp_path: Any) -> None:
     setting = {
         "last_iterate": "skip",
@@ -128,6 +136,8 @@ def test_what_does_not_belong_to_it_is_refused(setting: dict[str, Any], advice: 
 @pytest.mark.parametrize("name", CASES)
 def test_noise_next_to_nothing_has_an_answer(name: str) -> None:
     _, words, _ = CASES[name]
-    view = answer("account", "--last-iterate", name, *words, *WORDS, "--noise", "1e-300")
-    upper = view["answer"]["epsilon"]["upper"]
-    assert upper == "infinity" or upper > 1e100
+    asked = ["account", "--last-iterate", name, *words, *WORDS, "--noise"]
+    upper = answer(*asked, "1e-30")["answer"]["epsilon"]["upper"]
+    assert upper == "infinity" or upper > 1e50
+    with pytest.raises(InvalidInput, match="noise_std must be between 1e-40"):
+        answer(*asked, "1e-300")

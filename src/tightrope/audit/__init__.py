@@ -49,8 +49,8 @@ __all__ = [
     "audit_inputs",
 ]
 
-_NEED_TORCH = ("GradientCanaries", "planted", "audit_training", "InputCanaries", "input_canaries")
-_NEED_TORCH += ("audit_inputs",)
+_NEED_TORCH = ["GradientCanaries", "planted", "audit_training", "InputCanaries", "input_canaries"]
+_NEED_TORCH += ["audit_inputs"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ from tightrope.cli import (
     evidence_command,
     explore_command,
     ledger_command,
+    table_command,
 )
 from tightrope.cli.options import Commands
 from tightrope.errors import InvalidInput, MissingTool, TightropeError
@@ -63,7 +64,8 @@ Three to begin with:
 _EXTRAS = {
     "torch": "train", "safetensors": "train", "sklearn": "sklearn", "matplotlib": "plot",
     "flint": "rigorous", "cryptography": "sign", "sqlalchemy": "ledger", "alembic": "ledger",
-    "jinja2": "ledger", "starlette": "explore", "uvicorn": "explore",
+    "jinja2": "ledger", "yaml": "tables", "pandas": "frames", "pyarrow": "frames", "dask": "dask",
+    "distributed": "dask", "starlette": "explore", "uvicorn": "explore",
 }  # fmt: skip
 
 app = typer.Typer(
@@ -108,6 +110,7 @@ app.command("keygen")(evidence_command.keygen)
 app.command("sign")(evidence_command.sign)
 app.command("audit")(audit_command.audit)
 app.add_typer(doctor_command.app, name="doctor", cls=Commands)
+app.add_typer(table_command.app, name="table", cls=Commands)
 app.add_typer(convex_command.app, name="convex", cls=Commands)
 app.add_typer(ledger_command.app, name="ledger", cls=Commands)
 add_commands(app)

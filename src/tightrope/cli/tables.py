@@ -153,7 +153,8 @@ def show_calibration(view: dict[str, Any], console: Console | None = None) -> No
         text.append("\nMore steps were not tried: these hardly touch the budget.")
     console.print(Panel(text, title="calibrated", title_align="left"))
     remark(view.get("remarks", ()), console)
-    console.print(_alternatives(view))
+    if others := [row for row in view["alternatives"] if "reason" not in row]:
+        console.print(_alternatives(view["answer"]["quantity"], others))
     for names, reason in _grouped(row for row in view["alternatives"] if "reason" in row):
         console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
 
@@ -163,16 +164,14 @@ def _safe(quantity: str, value: float, digits: int) -> str:
     return (rounded_down if quantity == "rate" else rounded_up)(value, digits)
 
 
-def _alternatives(view: dict[str, Any]) -> Table:
+def _alternatives(quantity: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title="what other analyses would have said", header_style="bold")
-    quantity = view["answer"]["quantity"]
     for column in ("analysis", quantity.replace("_", " "), "compared", "true epsilon there"):
         table.add_column(column)
-    for row in view["alternatives"]:
-        if "reason" not in row:
-            truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
-            cells = (f"{row[quantity]:.6g}", row["compared"], truth)
-            table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
+    for row in rows:
+        truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
+        cells = (f"{row[quantity]:.6g}", row["compared"], truth)
+        table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
     return table
 
 

@@ -73,58 +73,46 @@ _DAMPING = 0.6
 
 @final
 @dataclass(frozen=True)
-class _TwoClasses:
-    """Targets -1 and +1."""
+class _OneScore:
+    """Targets are -1 and +1 for labels, or whole steps as scores are."""
 
-    loss: Logistic
+    loss: Logistic | Huber
 
-    outputs, spread, size = 1, 1.0, 1.0
+    outputs = 1
 
     @property
     def bound(self) -> float:
         return self.loss.slope_bound
-
-    @cached_property
-    def _table(self) -> Whole:
-        grid = _grid()
-        both = [self.loss.slope(grid, np.full_like(grid, sign)) for sign in (-1.0, 1.0)]
-        return _cut(np.stack(both), self.bound)
-
-    def whole(self, scores: Whole, targets: Whole) -> Whole:
-        return self._table[(targets > 0).astype(np.intp), _places(scores[:, 0])][:, None]
-
-    def curvature(self, scores: FloatArray) -> FloatArray:
-        chance = 1.0 / (1.0 + np.exp(-scores))
-        return np.asarray(chance * (1.0 - chance))
-
-
-@final
-@dataclass(frozen=True)
-class _Residual:
-    """Targets are whole steps, as scores are."""
-
-    loss: Huber
-
-    outputs, size = 1, 0.2
 
     @property
     def spread(self) -> float:
-        return (self.loss.slope_bound / 2.0) ** 2
+        return 1.0 if self._labels else (self.bound / 2.0) ** 2
 
     @property
-    def bound(self) -> float:
-        return self.loss.slope_bound
+    def size(self) -> float:
+        return 1.0 if self._labels else 0.2
+
+    @property
+    def _labels(self) -> bool:
+        return isinstance(self.loss, Logistic)
 
     @cached_property
     def _table(self) -> Whole:
+        """Slopes of label +1 over margins, or of target 0 over residuals."""
         grid = _grid()
-        return _cut(self.loss.slope(grid, np.zeros_like(grid)), self.bound)
+        slopes = self.loss.slope(grid, np.full_like(grid, 1.0 if self._labels else 0.0))
+        return np.clip(np.trunc(slopes * (UNITS / self.bound)), -UNITS, UNITS).astype(np.int64)
 
     def whole(self, scores: Whole, targets: Whole) -> Whole:
-        return self._table[_places(scores[:, 0] - targets)][:, None]
+        one = scores[:, 0]
+        if self._labels:
+            signs = np.where(targets > 0, 1, -1)
+            return (signs * self._table[_places(signs * one)])[:, None]
+        return self._table[_places(one - targets)][:, None]
 
     def curvature(self, scores: FloatArray) -> FloatArray:
-        return np.ones_like(scores)
+        chance = 1.0 / (1.0 + np.exp(-scores))
+        return chance * (1.0 - chance) if self._labels else np.ones_like(scores)
 
 
 @final
@@ -161,14 +149,12 @@ class _ManyClasses:
         return np.asarray(softmax(scores, axis=1))  # diag(p) - p p^T is at most diag(p)
 
 
-Slopes = _TwoClasses | _Residual | _ManyClasses
+Slopes = _OneScore | _ManyClasses
 
 
 def slopes_of(loss: Logistic | Huber | MultinomialLogistic) -> Slopes:
     """The slopes of a loss as whole numbers."""
-    if isinstance(loss, Logistic):
-        return _TwoClasses(loss)
-    return _Residual(loss) if isinstance(loss, Huber) else _ManyClasses(loss)
+    return _ManyClasses(loss) if isinstance(loss, MultinomialLogistic) else _OneScore(loss)
 
 
 def _grid() -> FloatArray:
@@ -178,12 +164,6 @@ def _grid() -> FloatArray:
 def _places(scores: Whole) -> NDArray[np.intp]:
     most = _REACH * STEPS
     return np.clip(scores, -most, most).astype(np.intp) + most
-
-
-def _cut(slopes: FloatArray, bound: float) -> Whole:
-    """A table of slopes, UNITS for the bound."""
-    scaled = np.trunc(slopes * (UNITS / bound))
-    return np.clip(scaled, -UNITS, UNITS).astype(np.int64)
 
 
 def _in_turn(columns: FloatArray) -> FloatArray:

@@ -14,6 +14,7 @@ by sqrt(2).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -24,7 +25,7 @@ from tightrope.convex.arithmetic import of_moments
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.exact import CarriedTotal
 from tightrope.convex.problem import Problem
-from tightrope.convex.rows import Scaling
+from tightrope.convex.rows import Block, Scaling, SummedElsewhere
 from tightrope.process import Adjacency, GaussianMechanism, Sequence
 from tightrope.validate import FloatArray
 
@@ -106,9 +107,23 @@ def sensitivity(adjacency: Adjacency) -> float:
 def moment_sums(problem: Problem) -> FloatArray:
     """Sum over the private rows of (u, |u|^2)."""
     plain = problem.data.rescaled(Scaling(problem.data.scaling.data_norm, 0.0))
-    total = CarriedTotal((plain.width + 1,))
-    for block in replace(problem, data=plain).private_blocks():
-        for piece in block.pieces():
-            rows = piece.pull_back(np.ones(len(piece.factors)))
-            total.add(np.append(rows, piece.squared_norms().sum()))
-    return total.value
+    part = MomentSum(plain.width)
+    if isinstance(plain, SummedElsewhere):
+        return problem.sum_elsewhere(plain, part)
+    return part(replace(problem, data=plain).private_blocks()).value
+
+
+@final
+@dataclass(frozen=True)
+class MomentSum:
+    """The sum of (u, |u|^2) over blocks of rows, wherever they are."""
+
+    width: int
+
+    def __call__(self, blocks: Iterable[Block]) -> CarriedTotal:
+        total = CarriedTotal((self.width + 1,))
+        for block in blocks:
+            for piece in block.pieces():
+                rows = piece.pull_back(np.ones(len(piece.factors)))
+                total.add(np.append(rows, piece.squared_norms().sum()))
+        return total

@@ -189,6 +189,11 @@ class CarriedTotal:
         self._low += (self._high - (new - added)) + (part - added)
         self._high = new
 
+    def join(self, other: CarriedTotal) -> None:
+        """Add a sum that was made elsewhere, its errors carried along, too."""
+        self.add(other._high)
+        self.add(other._low)
+
     @property
     def value(self) -> FloatArray:
         return np.asarray(self._high + self._low)

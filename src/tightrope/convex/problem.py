@@ -13,7 +13,7 @@ import numpy as np
 from tightrope.convex.arithmetic import MOST_ROWS, plain_reach
 from tightrope.convex.exact import CarriedTotal, checked_size
 from tightrope.convex.losses import Loss
-from tightrope.convex.rows import Block, Data
+from tightrope.convex.rows import Block, Data, Part, SummedElsewhere
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import check_rows
@@ -123,12 +123,20 @@ class Problem:
         seen = 0
         for block in self.data.blocks():
             seen += len(block.factors)
-            if seen > MOST_ROWS and self.adjacency is not Adjacency.REPLACE_ONE:
-                raise InvalidInput(
-                    f"Under add-or-remove neighbours rounding is bounded for {MOST_ROWS:,} rows, "
-                    "and there are more. Use adjacency='replace-one'."
-                )
+            self._check_most(seen)
             yield block
+
+    def sum_elsewhere(self, data: SummedElsewhere, part: Part) -> FloatArray:
+        """A sum over private rows that are on other machines, for as many as it is bounded for."""
+        self._check_most(data.rows)
+        return data.total_of(part).value
+
+    def _check_most(self, seen: int) -> None:
+        if seen > MOST_ROWS and self.adjacency is not Adjacency.REPLACE_ONE:
+            raise InvalidInput(
+                f"Under add-or-remove neighbours rounding is bounded for {MOST_ROWS:,} rows, "
+                "and there are more. Use adjacency='replace-one'."
+            )
 
     @cached_property
     def _plain_reach(self) -> float:
@@ -143,19 +151,17 @@ class Problem:
         return self._sum([block], weights)
 
     def _sum(self, blocks: Iterable[Block], weights: FloatArray) -> FloatArray:
-        total, exactly = CarriedTotal(self.shape), self._exactly(weights)
-        for block in blocks:
-            for piece in block.pieces():
-                scores = piece.scores(weights, exactly=exactly)
-                slopes = self.loss.slope(scores, piece.targets)
-                _check_shapes(scores, slopes)
-                total.add(piece.pull_back(limited(slopes, self.loss.slope_bound)))
-        return total.value
+        return self._part(weights)(blocks).value
+
+    def _part(self, weights: FloatArray) -> GradientSum:
+        return GradientSum(self.loss, self.shape, weights, self._exactly(weights))
 
     def gradient_sum(
         self, weights: FloatArray, choose: Callable[[int], Any] | None = None
     ) -> FloatArray:
         """Sum of the loss gradients over all private rows, or over those `choose` picks."""
+        if choose is None and isinstance(self.data, SummedElsewhere):
+            return self.sum_elsewhere(self.data, self._part(weights))
         blocks = self.private_blocks()
         if choose is None:
             return self._sum(blocks, weights)
@@ -164,6 +170,27 @@ class Problem:
     def public_sum(self, weights: FloatArray) -> FloatArray:
         """The same over the public rows, which need no noise."""
         return self._sum(() if self.public is None else self.public.blocks(), weights)
+
+
+@final
+@dataclass(frozen=True)
+class GradientSum:
+    """The sum of the clipped gradients over blocks of rows, wherever they are."""
+
+    loss: Loss
+    shape: tuple[int, ...]
+    weights: FloatArray
+    exactly: bool
+
+    def __call__(self, blocks: Iterable[Block]) -> CarriedTotal:
+        total = CarriedTotal(self.shape)
+        for block in blocks:
+            for piece in block.pieces():
+                scores = piece.scores(self.weights, exactly=self.exactly)
+                slopes = self.loss.slope(scores, piece.targets)
+                _check_shapes(scores, slopes)
+                total.add(piece.pull_back(limited(slopes, self.loss.slope_bound)))
+        return total
 
 
 def _check_shapes(scores: FloatArray, slopes: FloatArray) -> None:

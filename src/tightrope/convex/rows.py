@@ -15,10 +15,10 @@ rounding of norms; what it leaves no room for is charged (see `arithmetic`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, Self, final
+from typing import Any, Protocol, Self, final, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +30,7 @@ from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
 __all__ = ["INTERCEPT", "PIECE", "Scaling", "Block", "Data", "ArrayData", "StreamData", "SizeOnly"]
+__all__ += ["Part", "SummedElsewhere"]
 
 # Constants beside rows of norm 1, chosen on public tables: they cost 12 % and 4 % of sensitivity.
 INTERCEPT, CENTRED_INTERCEPT = 0.5, 0.3
@@ -201,6 +202,18 @@ class Data(Protocol):
     def blocks(self) -> Iterator[Block]: ...
     def part(self, at: slice) -> Block: ...
     def rescaled(self, scaling: Scaling) -> Self: ...
+
+
+Part = Callable[[Iterable[Block]], exact.CarriedTotal]
+
+
+@runtime_checkable
+class SummedElsewhere(Protocol):
+    """Data whose rows stay where they are: sums over them come back, and nothing else."""
+
+    @property
+    def rows(self) -> int: ...
+    def total_of(self, part: Part) -> exact.CarriedTotal: ...
 
 
 @final

@@ -152,7 +152,7 @@ class Stream:
             self._table = _like(kept, turned)
         here = self.step % count
         now = self._table[0] if buffered else self._table[count - here : 2 * count - here]
-        noise = own * draw + (now @ kept.reshape(count, -1)).reshape(draw.shape)
+        noise = _sum(own, draw, now, kept.reshape(count, -1))
         if buffered:
             kept *= self._table[1].reshape((count,) + (1,) * len(draw.shape))
             kept += noise
@@ -206,6 +206,13 @@ def _like(kept: Any, values: Any) -> Any:
 
 def _as(values: Any, dtype: Any) -> Any:
     return values.to(dtype) if hasattr(values, "to") else values.astype(dtype)
+
+
+def _sum(own: float, draw: Any, weights: Any, kept: Any) -> Any:
+    """own * draw + weights @ kept"""
+    if hasattr(draw, "addmv"):
+        return draw.reshape(-1).addmv(kept.t(), weights, beta=own).reshape(draw.shape)
+    return own * draw + (weights @ kept).reshape(draw.shape)
 
 
 def _copied(kept: Any) -> Any:

@@ -72,25 +72,21 @@ class _PrivateAdditive(BaseEstimator):  # type: ignore[misc]
     def _counted(self, features: Any, adjacency: Adjacency) -> int:
         """The public number of rows: declared where it is private."""
         present = int(features.shape[0])
-        if adjacency is Adjacency.REPLACE_ONE:
-            if present < 2:
-                raise InvalidInput(
-                    "Found 1 sample (n_samples=1): the model would be about one person alone. Fit "
-                    "on at least two."
-                )
-            if self.records not in (None, present):
-                raise InvalidInput(
-                    f"records={self.records!r} was declared, and the data have another number of "
-                    "rows. Under replace-one neighbours that number is public: leave records out."
-                )
-            return present
-        if self.records is None:
+        if adjacency is not Adjacency.REPLACE_ONE:
+            if self.records is not None:
+                return check_count(self.records, "records", low=2)
             raise InvalidInput(
                 "Under add-or-remove neighbours the number of rows is private. Declare a public "
-                "number of records, about as many as you expect (records=), or use "
-                "adjacency='replace-one', where the number of rows is public."
+                "number of records (records=), about as many as you expect, or use replace-one."
             )
-        return check_count(self.records, "records", low=2)
+        if self.records not in (None, present):
+            raise InvalidInput(
+                f"records={self.records!r} was declared, and the data have another number of rows. "
+                "Under replace-one neighbours that number is public: leave records out."
+            )
+        if present < 2:
+            raise InvalidInput("Found 1 sample (n_samples=1). Fit on at least two people.")
+        return present
 
     def _columns(self, width: int) -> tuple[Column, ...]:
         """What is public about each column."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,6 +48,8 @@ _SMALLEST_NORM, _LARGEST_NORM = 1e-30, 1e30
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     """Fits weights of a linear score under (epsilon, delta)-DP."""
 
+    carries_guarantee = True
+
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -72,12 +74,28 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         start: NDArray[np.float64] | None,
     ) -> None:
         """One private fit on checked features and encoded targets; sets the learned attributes."""
+        self._learn_from(lambda at: ArrayData(features, targets, at), features, public, start)
+
+    def fit_elsewhere(self, make: Callable[[Scaling], Data], rows: int) -> Self:
+        """Fit on rows that are on other machines, their targets encoded: `make` places them."""
+        if hasattr(self, "classes"):
+            self.classes_ = np.asarray(self.classes)
+        self._learn_from(make, np.empty((rows, 0)), None, None)
+        return self
+
+    def _learn_from(
+        self,
+        make: Callable[[Scaling], Data],
+        features: Features,
+        public: PublicRows | None,
+        start: NDArray[np.float64] | None,
+    ) -> None:
         adjacency = check_adjacency(self.adjacency)
         budget = Budget(self.epsilon, self._delta(features, first=start is None))
         if start is not None:
             check_promise(self._learned, budget, adjacency)
         scaling = self._first_scaling() if start is None else self._scaling
-        data: Data = ArrayData(features, targets, scaling)
+        data = make(scaling)
         if self._on_pass is not None:
             data = WatchedData(data, self._on_pass)
         problem = Problem(

@@ -169,6 +169,8 @@ def learns(part: object) -> bool:
     """Does this transformer keep anything that it computes from the values of rows?"""
     if part is None or isinstance(part, str):  # "passthrough", "drop"
         return False
+    if getattr(part, "carries_guarantee", False):
+        return False
     if isinstance(part, Pipeline):
         return any(learns(inner) for _, inner in part.steps)
     if isinstance(part, FeatureUnion):

@@ -132,7 +132,7 @@ def certify(
 
 
 def analysis_of(finding: AnalysisResult, result: Account, delta: float) -> dict[str, Any]:
-    second = result.second_look(delta)
+    second = result.second_method(delta)
     return {
         "key": finding.key,
         "name": finding.name,

@@ -17,9 +17,9 @@ from tightrope.evidence.check import Check, yours
 from tightrope.evidence.statement import main_claim
 from tightrope.guarantee.base import Components, Guarantee
 from tightrope.guarantee.check import Methods
-from tightrope.guarantee.from_profile import supporting_epsilon
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
-from tightrope.guarantee.loss.renyi_cells import composed_renyi_by_cells
+from tightrope.guarantee.loss.renyi import composed_renyi_by_cells
+from tightrope.guarantee.tradeoff import supporting_epsilon
 from tightrope.numerics.interval import Interval
 from tightrope.validate import check_real
 

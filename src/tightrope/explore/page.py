@@ -88,7 +88,7 @@ def second(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
     """Whether a second method proves the same epsilon; refused where the two contradict."""
     delta, found = setting.level().delta, account(setting.run())
     found.epsilon(delta)
-    return {"words": found.second_look(delta).words}
+    return {"words": found.second_method(delta).words}
 
 
 def curve(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,6 @@
 0.707107
 """
 
-from tightrope.guarantee import operations as operations
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate

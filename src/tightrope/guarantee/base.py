@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
-from typing import ClassVar, final, overload
+from typing import overload
 
 import numpy as np
 
 from tightrope.guarantee import risk
 from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.tradeoff.of_profile import Profile
+from tightrope.guarantee.tradeoff import Profile, gaussian_mu, tradeoff
 from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import unit_name
 from tightrope.validate import FloatArray, check_count, check_probability, check_real
 
-__all__ = ["Validity", "Views", "Guarantee", "Components", "Operations"]
+__all__ = ["Validity", "Views", "Guarantee", "Components"]
 
 _FEW_POINTS = 16  # of a trade-off curve, that are asked one by one
 
@@ -130,18 +130,17 @@ class Guarantee(Views):
 
     adjacency: Adjacency
     validity: Validity
-    operations: ClassVar[Operations]  # filled in by guarantee/operations.py
 
     def profile(self) -> Profile | None:
         """Bounds on delta(epsilon) that are cheaper than `delta`, where there are such."""
         return None
 
     def _one_tradeoff(self, type_i: float) -> Interval:
-        return self.operations.tradeoff(self, type_i)
+        return tradeoff(self, type_i)
 
     def gaussian_mu(self, smallest_delta: float = 1e-12) -> Interval:
         """The smallest mu whose Gaussian profile covers this one down to `smallest_delta`."""
-        return self.operations.gaussian_mu(self, smallest_delta)
+        return gaussian_mu(self, smallest_delta)
 
     # --- whom it protects ------------------------------------------------------------------------
     @property
@@ -184,22 +183,28 @@ class Guarantee(Views):
 
     def __matmul__(self, other: Guarantee) -> Guarantee:
         """This release and `other` together, on the same data."""
-        return self.operations.compose([self, other], [1, 1])
+        return _composed([self, other], [1, 1])
 
     def __pow__(self, times: int) -> Guarantee:
         """This release, `times` times with fresh randomness."""
-        return self.operations.compose([self], [times])
+        return _composed([self], [times])
 
     def group(self, size: int) -> Guarantee:
         """The guarantee for `size` records that are added or removed (or replaced) together."""
         size = check_count(size, "size", low=1)
-        return self if size == 1 else self.operations.group(self, size)
+        if size == 1:
+            return self
+        from tightrope.guarantee.kinds.group import group  # a kind of guarantee, built on this one
+
+        return group(self, size)
 
     def as_replace_one(self) -> Guarantee:
         """The same guarantee for replacing one record: one removal and one addition."""
         if self.adjacency is Adjacency.REPLACE_ONE:
             return self
-        return self.operations.replaced(self)
+        from tightrope.guarantee.kinds.group import replaced  # a kind of guarantee, as above
+
+        return replaced(self)
 
     # --- what it means for a person --------------------------------------------------------------
     @overload
@@ -225,13 +230,8 @@ class Guarantee(Views):
         return risk.posterior(prior, false_positive_rate, self.tradeoff(false_positive_rate))
 
 
-@final
-@dataclass(frozen=True)
-class Operations:
-    """What is done with guarantees: built on the kinds, which are built on the class above."""
+def _composed(parts: Sequence[Guarantee], times: Sequence[int]) -> Guarantee:
+    """Composition chooses among the kinds of guarantees, which are built on the class above."""
+    from tightrope.guarantee.compose import compose
 
-    compose: Callable[[Sequence[Guarantee], Sequence[int]], Guarantee]
-    group: Callable[[Guarantee, int], Guarantee]
-    replaced: Callable[[Guarantee], Guarantee]
-    tradeoff: Callable[[Guarantee, float], Interval]
-    gaussian_mu: Callable[[Guarantee, float], Interval]
+    return compose(parts, times)

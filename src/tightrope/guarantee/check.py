@@ -2,7 +2,7 @@
 
 Contour and lattice share only elementary parts (normal distribution, Gauss-Legendre rule), and
 every lattice, however coarse, gives valid bounds. `confirm` refuses an answer outside of the bounds
-of a lattice planned for it; `second_look` states what both methods prove of it, as a factor:
+of a lattice planned for it; `second_method` states what both methods prove of it, as a factor:
 delta(epsilon) <= factor * delta; `Methods` holds many claims of one run against both. Accounts,
 certificates and their verification all ask here.
 
@@ -21,23 +21,22 @@ from typing import final
 
 from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, TightropeError
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
+from tightrope.guarantee.loss.abstract import Components, Side, infinite_log_mass, largest_loss
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.lattice_law import OneSide, one_side
-from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, plain_plan
-from tightrope.guarantee.loss.lattice_sketch import sketch_of
-from tightrope.guarantee.loss.lattice_step import Side
-from tightrope.guarantee.loss.profile import GaussianPair
+from tightrope.guarantee.loss.lattice.law import OneSide, one_side
+from tightrope.guarantee.loss.lattice.plan import LatticePlan, best_plan, plain_plan
+from tightrope.guarantee.loss.lattice.sketch import sketch_of
+from tightrope.guarantee.loss.pairs import GaussianPair
 from tightrope.numerics.interval import Interval
 
 __all__ = [
-    "SecondVerdict",
-    "SecondLook",
     "Methods",
-    "confirm_epsilon",
+    "SecondMethod",
+    "SecondVerdict",
     "confirm_delta",
-    "second_look",
+    "confirm_epsilon",
+    "second_method",
 ]
 
 _MOST_KINDS, _MOST_WORK = 16, 2e5  # of a quick look: kinds of steps, points of windows
@@ -200,7 +199,7 @@ class SecondVerdict(Enum):
 
 @final
 @dataclass(frozen=True)
-class SecondLook:
+class SecondMethod:
     """What a second method says about an answer; `factor` is None where there is none."""
 
     verdict: SecondVerdict
@@ -218,9 +217,9 @@ class _Opinion:
     reason: str = ""
 
 
-def second_look(
+def second_method(
     orders: tuple[Components, ...], epsilon: float, delta: float, thorough: bool = False
-) -> SecondLook:
+) -> SecondMethod:
     """Both methods' proofs of delta(epsilon) <= delta, the claim behind an answer."""
     if delta >= 1.0 or math.isinf(epsilon):
         return _closed("There is no claim that a second method could check.")
@@ -236,15 +235,15 @@ def second_look(
     weaker, stronger = sorted(factors, key=lambda name: factors[name], reverse=True)
     if factors[weaker] <= _LARGEST_FACTOR:
         said = f"Proved twice: a second method ({weaker}) proves it too{_up_to(factors[weaker])}."
-        return SecondLook(SecondVerdict.CONFIRMED, weaker, factors[weaker], said)
+        return SecondMethod(SecondVerdict.CONFIRMED, weaker, factors[weaker], said)
     reasons = [part.reason for part in opinions[weaker] if part.reason]
     why = reasons[0] if reasons else f"its bound is more than {_LARGEST_FACTOR:g} times as large."
     said = f"One method only, the {stronger}. The {weaker} did not confirm it: {why}"
-    return SecondLook(SecondVerdict.ONE_METHOD, None, None, said)
+    return SecondMethod(SecondVerdict.ONE_METHOD, None, None, said)
 
 
-def _closed(words: str) -> SecondLook:
-    return SecondLook(SecondVerdict.CLOSED_FORM, None, None, words)
+def _closed(words: str) -> SecondMethod:
+    return SecondMethod(SecondVerdict.CLOSED_FORM, None, None, words)
 
 
 def _up_to(factor: float) -> str:

@@ -28,8 +28,7 @@ from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
 from tightrope.guarantee.kinds.stopped import FailingGuarantee
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.discrete import DiscretePair
-from tightrope.guarantee.loss.profile import GaussianPair
+from tightrope.guarantee.loss.pairs import DiscretePair, GaussianPair
 from tightrope.process import Adjacency, same_adjacency
 from tightrope.validate import check_count
 

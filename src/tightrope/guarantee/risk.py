@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.approx.curve import tradeoff_interval
+from tightrope.guarantee.approx import tradeoff_interval
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import check_epsilon, check_probability, one_number

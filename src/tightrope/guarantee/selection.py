@@ -28,8 +28,7 @@ import numpy as np
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian.profile import delta_bounds
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, known_renyi
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, known_renyi
 from tightrope.numerics.roots import crossing
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_positive

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, final
 
 from tightrope.errors import DoesNotApply, InvalidInput
-from tightrope.guarantee.approx.simple import amplified
+from tightrope.guarantee.approx import amplified
 from tightrope.process import (
     AbstractSampling,
     Adjacency,

@@ -162,17 +162,33 @@ def _merge_with_stack(chain: _Segments) -> _Segments:
 def least_cost_shifts(
     pushes: FloatArray, factors: FloatArray, scales: FloatArray, start: float = 0.0
 ) -> FloatArray:
-    """The shifts a_t that attain `least_cost`; every push must be followed by noise."""
+    """The shifts a_t that attain `least_cost`; every push must be followed by noise.
+
+    Whatever rounding makes of them, they absorb every push: no step more than is there, and the
+    last one all that is left.
+    """
     ends = _segments(pushes, factors, scales, start).ends.tolist()
     shifts = np.zeros(len(pushes))
     first, carried = 0, float(start)
     for end in ends:
         # weights C_end / C_t of the steps of this segment, in units of its last step
-        weight = np.append(np.cumprod(factors[first + 1 : end][::-1])[::-1], 1.0)
-        total = float(pushes[first:end] @ weight) + carried * float(factors[first] * weight[0])
-        length = float(np.sum((scales[first:end] * weight) ** 2))
-        shifts[first:end] = total * scales[first:end] ** 2 * weight / length if length > 0 else 0.0
+        with np.errstate(all="ignore"):
+            weight = np.append(np.cumprod(factors[first + 1 : end][::-1])[::-1], 1.0)
+            total = float(pushes[first:end] @ weight) + carried * float(factors[first] * weight[0])
+            length = float(np.sum((scales[first:end] * weight) ** 2))
+            shifts[first:end] = total * scales[first:end] ** 2 * weight / length
         first, carried = end, 0.0
+    return _absorbing(shifts, pushes, factors, float(start))
+
+
+def _absorbing(wanted: FloatArray, s: FloatArray, c: FloatArray, start: float) -> FloatArray:
+    """Shifts close to those wanted that keep every distance >= 0 and end at 0."""
+    shifts, distance = np.zeros(len(s)), start
+    for t in range(len(s)):
+        distance = float(c[t]) * distance + float(s[t])
+        least = min(float(wanted[t]), distance) if wanted[t] > 0.0 else 0.0  # and not for NaN
+        shifts[t] = least if t + 1 < len(s) else distance
+        distance -= least
     return shifts
 
 

@@ -292,7 +292,7 @@ def _window(
 # ---- A lattice measure on a coarser lattice, above or below it in the convex order of e^x --------
 # The mass m e^{-x} (the measure that x = ln r is the log ratio of) is moved inside cells of
 # `factor`
-# steps as in numerics.lattice_convex; the gap of a cell is its exact maximum over the fine points.
+# steps as in `lowered`; the gap of a cell is its exact maximum over the fine points.
 
 
 def coarsened(

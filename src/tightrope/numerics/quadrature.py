@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "FloatArray",
+    "LOG_ROOT_2PI",
     "dyadic_floor",
     "log_sum_exp",
     "gauss_legendre",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
+LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def dyadic_floor(x: float, bits: int = 10) -> float:

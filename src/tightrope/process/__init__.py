@@ -26,6 +26,7 @@ from tightrope.process.mechanism import (
     PermuteAndFlip,
     RandomizedResponse,
     SampledRelease,
+    ThresholdedCounts,
     TreeAggregation,
 )
 from tightrope.process.sampling import (
@@ -83,6 +84,7 @@ __all__ = [
     "DiscreteGaussianMechanism",
     "CutDiscreteGaussianMechanism",
     "DiscreteGaussianVector",
+    "ThresholdedCounts",
     "TreeAggregation",
     "SampledRelease",
     "ExponentialMechanism",

@@ -56,11 +56,12 @@ class _GradientMethod:
         check_loss(self.loss)
         _store(
             self,
-            step_size=check_positive(self.step_size, "step_size"),
-            noise_std=check_positive(self.noise_std, "noise_std"),
+            step_size=_in_reach(check_positive(self.step_size, "step_size"), "step_size"),
+            noise_std=_in_reach(check_positive(self.noise_std, "noise_std"), "noise_std"),
         )
         if self.diameter is not None:
-            _store(self, diameter=check_positive(self.diameter, "diameter"))
+            diameter = _in_reach(check_positive(self.diameter, "diameter"), "diameter")
+            _store(self, diameter=diameter)
 
 
 @final
@@ -81,7 +82,7 @@ class NoisyGradientDescent(_GradientMethod):
             self,
             records=check_count(self.records, "records", low=1),
             steps=check_count(self.steps, "steps", low=1),
-            start_std=check_non_negative(self.start_std, "start_std"),
+            start_std=_in_reach(check_non_negative(self.start_std, "start_std"), "start_std"),
         )
 
 
@@ -167,7 +168,8 @@ class LocalGradient:
 
     def __post_init__(self) -> None:
         check_loss(self.loss)
-        _store(self, noise_std=check_positive(self.noise_std, "noise_std"))
+        noise_std = _in_reach(check_positive(self.noise_std, "noise_std"), "noise_std")
+        _store(self, noise_std=noise_std)
 
 
 def _checked_index(index: int | None, last: int) -> int | None:
@@ -177,6 +179,22 @@ def _checked_index(index: int | None, last: int) -> int | None:
     if number > last:
         raise InvalidInput(f"index {number} is beyond the last position {last}; count from 1.")
     return number
+
+
+_REACH = (1e-40, 1e40)  # squares, products and ratios of a few such numbers are doubles
+
+
+def _in_reach(value: Any, name: str, low: float = _REACH[0]) -> Any:
+    """A checked length, or a column of them, that is 0 or neither too small nor too large."""
+    sizes = np.asarray(value)
+    away = (sizes != 0.0) & ((sizes < low) | (sizes > _REACH[1]))
+    if away.any():
+        raise InvalidInput(
+            f"{name} must be between {low:g} and {_REACH[1]:g}; got "
+            f"{float(sizes[away].flat[0]):g}, whose square a floating-point number may not hold. "
+            "Choose other units; where 0 is allowed, say 0 for what does not matter."
+        )
+    return value
 
 
 def _store(process: object, **values: Any) -> None:
@@ -226,28 +244,19 @@ class ContractiveIteration:
                 f"have one length; got {len(self.sensitivities)}, {len(self.contractions)} and "
                 f"{len(self.noise_scales)}."
             )
-        _check_spread(self.sensitivities, "sensitivities")
-        _check_spread(self.noise_scales, "noise_scales")
-        _store(self, start_distance=check_non_negative(self.start_distance, "start_distance"))
+        start = check_non_negative(self.start_distance, "start_distance")
+        _store(self, start_distance=_in_reach(start, "start_distance"))
         if self.diameter is not None:
-            _store(self, diameter=check_positive(self.diameter, "diameter"))
+            diameter = _in_reach(check_positive(self.diameter, "diameter"), "diameter")
+            _store(self, diameter=diameter)
 
 
 def _checked_column(values: Sequence[float], name: str) -> tuple[float, ...]:
-    column = np.asarray(check_non_negative(np.asarray(values), name))
+    low = 0.0 if name == "contractions" else _REACH[0]  # which are no lengths
+    column = np.asarray(_in_reach(check_non_negative(np.asarray(values), name), name, low))
     if column.ndim != 1:
         raise InvalidInput(f"{name} must be a list with one number for each step; got {values!r}.")
     return tuple(column.tolist())
-
-
-def _check_spread(values: tuple[float, ...], name: str) -> None:
-    """The certified arithmetic of the hull needs ratios that doubles can hold."""
-    positive = [value for value in values if value > 0.0]
-    if positive and max(positive) > 1e50 * min(positive):
-        raise InvalidInput(
-            f"{name} span more than 50 orders of magnitude ({min(positive):g} to "
-            f"{max(positive):g}); write 0 for steps that do not matter."
-        )
 
 
 # ---- What is known about a loss: the constants that contraction and sensitivity rest on ----------
@@ -325,4 +334,6 @@ def check_loss(loss: object) -> None:
 
 def _store_constants(process: object, **values: float) -> None:
     for name, value in values.items():
+        if value != np.inf:  # nothing is known
+            _in_reach(value, name, _REACH[0] if name == "lipschitz" else 0.0)
         object.__setattr__(process, name, value)

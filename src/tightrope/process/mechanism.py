@@ -38,6 +38,7 @@ __all__ = [
     "ExponentialMechanism",
     "PermuteAndFlip",
     "DiscreteGaussianVector",
+    "ThresholdedCounts",
     "TreeAggregation",
     "CutDiscreteGaussianMechanism",
     "DeclaredPair",
@@ -288,6 +289,25 @@ class DiscreteGaussianVector(OneRecord):
         moved = float(check_positive(self.sensitivity, "sensitivity"))
         object.__setattr__(self, "sensitivity", moved)
         object.__setattr__(self, "dimension", check_count(self.dimension, "dimension", low=1))
+        object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
+
+
+@final
+@dataclass(frozen=True)
+class ThresholdedCounts(OneRecord):
+    """Which categories occur: those whose count plus noise reaches `threshold`, and that count.
+
+    Every record has at most one category. Categories that do not occur are never shown. Noise is
+    discrete Gaussian of parameter `sigma`, drawn for each category that occurs.
+    """
+
+    sigma: float
+    threshold: int
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma", float(check_non_negative(self.sigma, "sigma")))
+        object.__setattr__(self, "threshold", check_count(self.threshold, "threshold", low=2))
         object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
 
 

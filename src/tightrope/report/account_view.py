@@ -19,7 +19,7 @@ from typing import Any
 from tightrope.accounting import Account, AnalysisResult, account
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.check import SecondLook
+from tightrope.guarantee.check import SecondMethod
 from tightrope.guarantee.estimate import Estimate
 from tightrope.interop import Reading, Setting
 from tightrope.interop.setting import UNSAID, Level, level_of, parse_number
@@ -87,7 +87,7 @@ def _answer_view(
         "source": "; ".join(map(str, best.sources)),
         "adjacency": neighbours or str(best.outcome.adjacency),
         "membership_advantage": certified_view(best.outcome.advantage(), best.outcome.two_sided),
-        "second_method": second_look_view(account.second_look(delta)),
+        "second_method": second_method_view(account.second_method(delta)),
     }
     view["words"] = answer_words(account.process, delta, view)
     if group > 1:
@@ -101,13 +101,13 @@ def _answer_view(
     return view
 
 
-def second_look_view(look: SecondLook) -> dict[str, Any]:
+def second_method_view(second: SecondMethod) -> dict[str, Any]:
     """`factor`: the second method proves delta(epsilon) <= factor * delta; null without one."""
     return {
-        "verdict": str(look.verdict),
-        "method": look.method,
-        "factor": look.factor,
-        "words": look.words,
+        "verdict": str(second.verdict),
+        "method": second.method,
+        "factor": second.factor,
+        "words": second.words,
     }
 
 

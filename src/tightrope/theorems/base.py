@@ -87,13 +87,12 @@ class Theorem(Protocol):
     NAME: str
     SOURCE: Source
     VALIDITY: Validity
-    RELATIONS: tuple[Adjacency, ...]
 
-    @staticmethod
-    def applies(process: Process) -> Refusal | None: ...
+    @property
+    def RELATIONS(self) -> tuple[Adjacency, ...]: ...  # noqa: N802
 
-    @staticmethod
-    def guarantee(process: Any) -> Guarantee | Estimate: ...
+    def applies(self, process: Any) -> Refusal | None: ...
+    def guarantee(self, process: Any) -> Guarantee | Estimate: ...
 
 
 def require(reason: Refusal | None) -> None:

@@ -15,9 +15,8 @@ from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, TableTerm
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, TableTerm
+from tightrope.guarantee.loss.pairs import (
     AllocationPair,
     Direction,
     GaussianPair,

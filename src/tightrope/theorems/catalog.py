@@ -13,7 +13,10 @@ from tightrope.theorems.base import Theorem
 from tightrope.theorems.bins import BallsInBinsExact, BallsInBinsRdpFs25, RandomAllocation
 from tightrope.theorems.composition import ComposedApproxDp, NoiseScheduleExact
 from tightrope.theorems.correlated import BandedCyclicPoisson, BandedRandomCycle, CorrelatedGaussian
-from tightrope.theorems.discrete_gaussian import DiscreteGaussianVectorTheorem
+from tightrope.theorems.discrete_gaussian import (
+    DiscreteGaussianVectorTheorem,
+    ThresholdedCountsTheorem,
+)
 from tightrope.theorems.epochs import EpochwiseGaussianGdp
 from tightrope.theorems.last_iterate.bounded import (
     HiddenHockeyStick,
@@ -108,6 +111,7 @@ _ALONE = (
     ListedLaws,
     MixtureOfGaussiansTheorem,
     PoissonZeroConcentrated,
+    ThresholdedCountsTheorem,
     TreeAggregationTheorem,
     CorrelatedGaussian,
 )

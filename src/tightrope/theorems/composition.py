@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from tightrope.guarantee.approx.simple import advanced, amplified
+from tightrope.guarantee.approx import advanced, amplified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian import profile

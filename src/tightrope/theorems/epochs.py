@@ -28,7 +28,7 @@ from tightrope.errors import TightropeError
 from tightrope.guarantee.base import Components, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.profile import AbstractLossPair, AllocationPair, DiscretePair
+from tightrope.guarantee.loss.pairs import AbstractLossPair, AllocationPair, DiscretePair
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,

@@ -13,7 +13,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import pair_above
-from tightrope.guarantee.loss.profile import DiscretePair
+from tightrope.guarantee.loss.pairs import DiscretePair
 from tightrope.process import (
     Adjacency,
     CutDiscreteGaussianMechanism,

@@ -11,8 +11,7 @@ import numpy as np
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.process import NoisySGD, Process
 from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.sampling import PoissonGaussianExactZdw22, closed_form, renyi_bound
@@ -30,7 +29,7 @@ class PoissonGaussianRdpMtz19:
     Validity: the divergence is exact, its conversion to (epsilon, delta) an upper bound.
     Source: Mironov, Talwar, Zhang 2019 (arXiv:1908.10530v1), Section 3; conversion: Three Variants
         (Asoodeh et al. 2021), Theorem 3, in its two-sided form.
-    Error: stated by the quadrature (guarantee/loss/cumulant.py), both sides.
+    Error: stated by the quadrature (guarantee/loss/renyi.py), both sides.
     Vectors: rdp_sgm_integer, rdp_sgm_fractional.
     """
 

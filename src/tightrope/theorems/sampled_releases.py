@@ -10,14 +10,13 @@ from typing import Any, final
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from tightrope.guarantee.approx.simple import amplified
+from tightrope.guarantee.approx import amplified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee, TableTerm
+from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     LaplaceMixturePair,
     LaplacePair,

@@ -10,9 +10,8 @@ from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.participation import ParticipationGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import PairsTerm, RenyiCurve
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.kinds.renyi import PairsTerm, RenyiCurve, RenyiGuarantee
+from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     Direction,
     FixedSizeGaussianPair,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache, partial
-from types import ModuleType
 from typing import Any, final
 
 import numpy as np
@@ -18,7 +17,15 @@ from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.selection import binomial_selection, selection_guarantee
 from tightrope.process import NegativeBinomialSelection, Process, RepeatAndSelect, parts_of
 from tightrope.process.selection import PoissonSelection, mean_trials
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    Refusal,
+    Source,
+    Theorem,
+    foreign,
+    other_neighbours,
+    require,
+)
 from tightrope.theorems.discrete_gaussian import DiscreteGaussianVectorTheorem
 from tightrope.theorems.laws import ListedLaws
 from tightrope.theorems.releases import (
@@ -236,7 +243,7 @@ class RepeatAndSelectTheorem:
         return binomial_selection(trial, mean, process.shape, gamma)
 
 
-_TRIALS: tuple[ModuleType, ...] = (
+_TRIALS: tuple[Theorem, ...] = (
     GaussianGdpDrs19,
     SingleReleasesExact,
     Declared,

@@ -10,8 +10,8 @@ which says which step is next; so no draw is used for two steps, and no step has
 
 What is kept between steps gives earlier noise away to whoever sees the releases: buffers, or keys
 (`replay`). It lies in the run folder until the last step is done. Steps whose noise was lost in a
-crash are left out of later noise (`Stream.skip`). Two continuations of one stored run share the
-noise before it was stored; together they lose at most what two whole runs lose.
+crash are left out of later noise (`Stream.skip`). A stored run is continued once: a copy of its
+folder that is continued too takes back the same noise, and no account covers both together.
 
 Error: what is kept is what was added, so rounding does not add up over steps, where C has bands or
 buffers; where C^-1 has bands, each step is rounded by itself. As for independent noise, the
@@ -31,7 +31,7 @@ from tightrope.correlated.strategies import MOST_STEPS, Strategy, check_strategy
 from tightrope.correlated.streaming import Stream, taps
 from tightrope.entropy import KEY_BYTES, WordStream, open_stream
 from tightrope.errors import InvalidInput, ModelNotPrivate
-from tightrope.train.gradients.forms import scratch, scratch_scope
+from tightrope.train.gradients.forms import scratch_scope
 from tightrope.train.gradients.rounding import exact_products, no_autocast
 from tightrope.train.noise import GaussianNoise, in_groups, unpack
 from tightrope.validate import FloatArray, check_non_negative
@@ -124,7 +124,7 @@ class CorrelatedNoise:
             )
         check_strategy(self.strategy, steps)
 
-    def belong_to_a_run(self, steps: int) -> None:
+    def belong_to_a_run(self, steps: int | None) -> None:
         """Be the noise of a run of so many steps, and of no other."""
         self.check_free(steps)
         self._planned = steps
@@ -246,12 +246,12 @@ def _other_shapes() -> InvalidInput:
     )
 
 
-def _zero(sums: list[Tensor], size: int | None) -> Tensor:
-    """Memory for the noise of tensors together."""
+def _size(sums: list[Tensor], before: int | None) -> int:
+    """How many coordinates they have together: always the same."""
     now = sum(total.numel() for total in sums)
-    if size not in (None, now):
+    if before not in (None, now):
         raise _other_shapes()
-    return scratch((now,), sums[0].dtype, sums[0].device).zero_()
+    return now
 
 
 @final
@@ -260,15 +260,15 @@ class _Buffers:
 
     def __init__(self, strategy: Strategy, steps: int, draws: GaussianNoise) -> None:
         self._stream, self._draws = Stream(strategy, steps), draws
-        self._scale, self._size = 0.0, None
+        self._scale = 0.0
+        self._size: int | None = None
 
     def skip(self, done: int) -> None:
         self._stream.skip(done - self._stream.step)
 
     def add(self, sums: list[Tensor], scale: float) -> None:
-        draw = _zero(sums, self._size)
-        self._draws.add_([draw], scale)
-        self._size = len(draw)
+        self._size = _size(sums, self._size)
+        draw = self._draws.drawn(sums, scale)
         if self._scale not in (0.0, scale):
             self._stream.rescale(scale / self._scale)  # an adaptive clip
         self._scale = scale
@@ -299,7 +299,8 @@ class _Replayed:
         weights = taps(strategy, MOST_STEPS)
         assert weights is not None
         self._own, self._taps = weights[0], np.array(weights[1:])
-        self._words, self._step, self._size = words, 0, None
+        self._words, self._step = words, 0
+        self._size: int | None = None
         self._keys: list[tuple[bytes, torch.dtype]] = []
         self._sums = np.zeros((len(self._taps), 0))
 
@@ -310,23 +311,22 @@ class _Replayed:
             self._step += 1
 
     def add(self, sums: list[Tensor], scale: float) -> None:
-        noise, fresh = _zero(sums, self._size), self._words.words(4).tobytes()
-        again = list(zip(self._keys, self._taps @ self._sums, strict=True))
-        for (key, dtype), weight in [((fresh, sums[0].dtype), self._own), *again]:
-            draw = scratch((len(noise),), dtype, noise.device).zero_()
-            GaussianNoise.under(key).add_([draw], scale)
-            noise.add_(draw, alpha=float(weight))
+        self._size = _size(sums, self._size)
+        fresh, dtype = self._words.words(4).tobytes(), sums[0].dtype
+        noise = GaussianNoise.under(fresh).drawn(sums, scale).mul_(self._own)
+        for (key, before), weight in zip(self._keys, self._taps @ self._sums, strict=True):
+            again = GaussianNoise.under(key).drawn(sums, scale, before)
+            noise.add_(again, alpha=float(weight))
         torch._foreach_add_(sums, unpack(noise, sums))
-        self._size = len(noise)
-        self._keys.insert(0, (fresh, sums[0].dtype))
+        self._keys.insert(0, (fresh, dtype))
         self._sums = np.insert(self._sums, 0, 0.0, axis=1)
         self._advance(np.eye(1, len(self._keys))[0])
         self._step += 1
 
     def _advance(self, newest: FloatArray) -> None:
         self._sums = np.concatenate([newest[None], self._sums])[: len(self._taps)]
-        used = self._sums.any(axis=0)
-        self._keys = [key for key, needed in zip(self._keys, used, strict=True) if needed]
+        used = np.flatnonzero(np.abs(self._sums).sum(axis=0))
+        self._keys = [self._keys[key] for key in used]
         self._sums = self._sums[:, used]
 
     def kept(self) -> dict[str, Tensor]:

@@ -229,8 +229,9 @@ class Records:
             made = self._collate([item])
         except Exception as error:
             raise InvalidInput(
-                f"An item of type {type(item).__name__} cannot be collated ({error}). Let items "
-                "hold tensors, arrays and numbers only, or give a collate function of [item]."
+                f"An item of type {type(item).__name__} cannot be collated "
+                f"({type(error).__name__}, see above). Let items hold tensors, arrays and numbers "
+                "only, or give a collate function of [item]."
             ) from error
         if isinstance(made, Mapping):  # in one order, whatever order an item has its keys in
             made = (dict(sorted(made.items(), key=lambda pair: str(pair[0]))),)
@@ -438,11 +439,10 @@ def arrays_of(data: Any) -> tuple[Tensor, ...] | None:
             f"The data have a tensor of layout {odd[0].layout}, of which no rows can be picked. "
             "Pass dense tensors, with one row for each record."
         )
-    lengths = sorted({len(part) for part in tensors})
-    if len(lengths) != 1:
+    if len({len(part) for part in tensors}) != 1:  # how long they are is private
         raise InvalidInput(
-            f"The parts of the data have different lengths {lengths}; row i of each must belong to "
-            "the same record."
+            "The parts of the data have different lengths; row i of each must belong to the same "
+            "record."
         )
     return tuple(part.detach() for part in tensors)
 

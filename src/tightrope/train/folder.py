@@ -260,6 +260,8 @@ class RunFolder:
             own = tensors.get("noise", {}) if rank == 0 or in_parts(run.model) else None
             lost = run.ledger.taken - state["step"]
             run.noise.keep_on(own, state["step"], lost, run.device)
+        if stored_isolation(run).as_dict() != state["isolation"]:
+            self.save()  # a crash must not lose how the next steps kept examples apart
 
     def _count_of_all_ranks(self, run: PrivateRun, saved: int) -> None:
         known = (0, True) if self._journal is None else (self._journal.last, self._journal.private)
@@ -290,7 +292,11 @@ class RunFolder:
         different = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
         if different:
             listed = "; ".join(
-                f"{key}: stored {stored.get(key)!r}, now {now.get(key)!r}" for key in different
+                # a digest of the data would show that a guess of them is right
+                "data: other records than those stored"
+                if key == "data"
+                else f"{key}: stored {stored.get(key)!r}, now {now.get(key)!r}"
+                for key in different
             )
             raise InvalidInput(
                 f"{self.path} holds another run ({listed}). Resume with the parts and the data it "

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
 from tightrope.train.data import Arguments
-from tightrope.train.executors.compare import COMPARED, check_runs, compare
+from tightrope.train.executors.compare import COMPARED, check_mapped, check_runs, compare
 from tightrope.train.executors.plain import Parameters, Plain, flat
 from tightrope.train.executors.strict import ROWS, Strict
 from tightrope.train.executors.unproved import Mapped, OneAtATime
@@ -169,6 +169,8 @@ def isolate(
                 f"It could not be proved that this loss keeps examples apart. {why} {reason} That "
                 "is slow, and you vouch that the loss keeps nothing from one call to the next."
             ) from reason
+        for key, mapped in each.items():
+            check_mapped(mapped, shapes[key])
         if why:
             warnings.warn(
                 f"It could not be proved that the loss keeps examples apart. {why} So it runs "

@@ -118,8 +118,18 @@ class GaussianNoise:
             with scratch_scope():
                 self._draw(group, Draws.like(group, scratch), part)
 
+    def drawn(self, sums: list[Tensor], scale: float, dtype: torch.dtype | None = None) -> Tensor:
+        """Noise of this deviation for tensors together, in a row, in scratch memory."""
+        draws = Draws.like(sums, scratch, dtype)
+        self._fill(draws, scale / math.sqrt(2))
+        return draws.first
+
     def _draw(self, sums: list[Tensor], draws: Draws, part: float) -> None:
         """Add two draws, each with `part` as its deviation."""
+        self._fill(draws, part)
+        torch._foreach_add_(sums, draws.views)
+
+    def _fill(self, draws: Draws, part: float) -> None:
         device = draws.device
         generator = self._generators.pop(device, None) or torch.Generator(device)
         for one in draws.under_one_key:
@@ -127,7 +137,6 @@ class GaussianNoise:
             one.normal_(0.0, part, generator=generator)
         # The two draws first: what is released is the sum and a number, rounded once.
         draws.first.add_(draws.second)
-        torch._foreach_add_(sums, draws.views)
         self._generators[device] = generator
 
     def _kept_for(self, sums: list[Tensor]) -> _Kept | None:
@@ -162,9 +171,11 @@ class Draws(NamedTuple):
     views: list[Tensor]  # of the first, in the shapes of the tensors
 
     @classmethod
-    def like(cls, sums: list[Tensor], memory: Callable[..., Tensor]) -> Draws:
+    def like(
+        cls, sums: list[Tensor], memory: Callable[..., Tensor], dtype: torch.dtype | None = None
+    ) -> Draws:
         size = sum(total.numel() for total in sums)
-        both = memory((2, size), dtype=sums[0].dtype, device=sums[0].device)
+        both = memory((2, size), dtype=dtype or sums[0].dtype, device=sums[0].device)
         first, second = both.unbind()
         keyed = (both,) if both.device.type == "cpu" else (first, second)
         return cls(both.device, keyed, first, second, unpack(first, sums))

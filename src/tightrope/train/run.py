@@ -354,11 +354,11 @@ class PrivateRun:
                 sensitivity = float(self.clip.sensitivity)
                 try:
                     total = self._clipped_sum(groups, drawn.size)
-                except Exception:
-                    self._failed = True
+                except KeyboardInterrupt:
+                    self._forget_draws()
                     raise
                 except BaseException:
-                    self._forget_draws()
+                    self._failed = True
                     raise
             if float(self.clip.sensitivity) != sensitivity:
                 self._forget_draws()
@@ -381,11 +381,11 @@ class PrivateRun:
             self._feed = self.records.batches(self._draws())
         try:
             groups = next(self._feed)
-        except Exception:
-            self._failed = True
+        except KeyboardInterrupt:
+            self._forget_draws()
             raise
         except BaseException:
-            self._forget_draws()
+            self._failed = True
             raise
         return groups, self._drawn.popleft()
 

@@ -351,9 +351,9 @@ class _EpochSampler(AbstractSampler):
             self._begin_epoch(0)
         if self._population not in (None, population):
             raise InvalidInput(
-                f"The epoch under way began with {self._population} records, now there are "
-                f"{population}: some would join twice in it. Finish the epoch with the data it "
-                "began with; other data need a run of their own."
+                "The data have another number of records than when the epoch under way began: "
+                "some would join twice in it. Finish the epoch with the data it began with; other "
+                "data need a run of their own."
             )
         if self._bins is None:
             self._population, self._bins = population, self._assign(population)
@@ -453,8 +453,10 @@ class BallsInBinsSampler(_EpochSampler):
 class _LastingSampler(AbstractSampler):
     """Common part of samplers whose records keep to an order of their own for the whole run.
 
-    The order comes from a key, each record's independently of the others'. No account needs it to
-    be secret, so the key may be stored: a resumed run keeps to the same order.
+    The order comes from a key, each record's independently of the others'. The key is stored with
+    the run, so that a resumed one keeps to the same order. Accounts hold for each order of the
+    others; but places in the data decide who has which, so with the key one could see whether an
+    earlier record is missing: it stays as secret as the rest of the folder.
     """
 
     adjacencies = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)

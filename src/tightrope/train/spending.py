@@ -482,7 +482,9 @@ class Ledger:
             return 0
         if self.strategy is not None:
             return self._planned_within(budget, self.length.planned or 0)
-        alone = find_steps(self._run(1), Target.approx_dp(epsilon, delta)).value
+        one = self._run(1)
+        assert isinstance(one, NoisySGD)
+        alone = find_steps(one, Target.approx_dp(epsilon, delta)).value
         return _largest(
             lambda steps: self.epsilon(delta, steps).upper <= epsilon,
             guess=min(max(int(alone), 1), LONGEST_RUN),

@@ -70,7 +70,7 @@ class UserData:
         over, shards = zip(*from_all_ranks(mine), strict=True)
         if sum(over):
             raise InvalidInput(
-                f"The run protects users of at most {most} rows, and {sum(over)} of these users "
+                f"The run protects users of at most {most} rows, and some of these users "
                 "have more. Drop rows by a rule that looks at each user alone (first_rows(users, "
                 "most) keeps the first ones), or state a larger number."
             )

@@ -125,3 +125,19 @@ def test_a_shared_draw_is_one_of_each_example():
         parts = [own.clipped_sum((torch.ones(8, 1),), FlatClip(1.0), 1)[0] for _ in range(8)]
         sums.add(round(sum(float(p.sums[0]) for p in parts)) % 16)
     assert sums != {0}
+
+
+def test_a_loss_that_fails_on_one_example_is_refused_before_a_step():
+    """It went through, and the first step ended in an IndexError."""
+
+    def loss(m, x):
+        numbers = torch.arange(x.shape[0])
+        numbers.view(-1)[0] = 3
+        return m(x)[numbers].sum(1)
+
+    model = nn.Linear(D, 1)
+    with pytest.raises(InvalidInput, match="fails by itself"):
+        isolate(
+            model, loss, [(torch.zeros(1, D),)], list(model.parameters()), size=N,
+            executor="plain", wanted="proved",
+        )  # fmt: skip

@@ -97,6 +97,43 @@ def test_a_stored_stream_goes_on_in_torch_too(strategy: Strategy) -> None:
 
 
 @EVERY
+def test_lost_noise_is_left_out_and_no_record_moves_further(strategy: Strategy) -> None:
+    stream, draws = Stream(strategy, STEPS), np.random.default_rng(2).normal(size=(STEPS, 4))
+    lost = [3, 4, 9]
+    if not strategy.non_negative(STEPS):
+        with pytest.raises(InvalidInput, match="negative entries"):
+            stream.skip(2)
+        return
+    noise = np.zeros((STEPS, 4))
+    for step, draw in enumerate(draws):
+        if step in lost:
+            stream.skip(1)
+        else:
+            noise[step] = stream.next(draw)
+    whole = strategy.matrix(STEPS)
+    matrix = whole.copy()
+    for step in lost:
+        matrix[step + 1 :, step] = 0.0
+    kept = [step for step in range(STEPS) if step not in lost]
+    assert np.allclose((matrix @ noise)[kept], draws[kept], atol=1e-10)
+    assert (matrix.T @ matrix <= whole.T @ whole + 1e-12).all()
+
+
+@EVERY
+def test_a_change_of_unit_or_precision_changes_nothing_else(strategy: Strategy) -> None:
+    draws = np.random.default_rng(3).normal(size=(STEPS, 4))
+    stream, rows = Stream(strategy, STEPS), []
+    for step, draw in enumerate(draws):
+        if step == 5:
+            stream.rescale(4.0)
+        given = draw.astype(np.float32) if step < 8 else draw
+        scale = 4.0 if step >= 5 else 1.0
+        rows.append(stream.next(stream.widened(scale * given)) / scale)
+    assert np.allclose(rows, multiply(strategy, draws), atol=1e-4)
+    assert rows[-1].dtype == np.float64
+
+
+@EVERY
 def test_files_hold_strategies(strategy: Strategy) -> None:
     again = from_json(json.loads(json.dumps(to_json(strategy))))
     assert again == strategy

@@ -114,7 +114,7 @@ def test_the_spread_is_a_close_upper_bound(sign: int) -> None:
 def test_the_line_bounds_delta_from_above(sign: int, shrunk: tuple[float, float]) -> None:
     """Whatever its period and reach; compared with the accountant's proved interval."""
     from tightrope.guarantee.loss.contour import log_delta
-    from tightrope.guarantee.loss.profile import SampledGaussianPair
+    from tightrope.guarantee.loss.pairs import SampledGaussianPair
 
     direction: Any = "remove" if sign > 0 else "add"
     exact = log_delta(((SampledGaussianPair(0.5, 0.2, direction), 100),), 3.0)

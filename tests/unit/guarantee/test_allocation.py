@@ -18,7 +18,7 @@ from tightrope.evidence.certificate import certify
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.curve import LossCurve
-from tightrope.guarantee.loss.profile import AllocationPair
+from tightrope.guarantee.loss.pairs import AllocationPair
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,

@@ -11,8 +11,16 @@ import pytest
 from mpmath import mpf
 
 from tightrope.errors import DoesNotApply, InvalidInput
-from tightrope.guarantee.approx.curve import implied_delta, tradeoff, tradeoff_interval
-from tightrope.guarantee.approx.simple import advanced, amplified, basic, group, shortcut
+from tightrope.guarantee.approx import (
+    advanced,
+    amplified,
+    basic,
+    group,
+    implied_delta,
+    shortcut,
+    tradeoff,
+    tradeoff_interval,
+)
 from tightrope.process import Adjacency
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())

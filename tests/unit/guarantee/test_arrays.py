@@ -74,7 +74,7 @@ def test_what_is_about_one_number_refuses_several() -> None:
     promise = found.guarantee()
     for ask in (
         found.guarantee,
-        found.second_look,
+        found.second_method,
         found.compare,
         promise.gaussian_mu,
         lambda several: promise.posterior(several, 0.1),

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tightrope.errors import NotCertified
+from tightrope.guarantee.gaussian.profile import log_gaussian_delta
 from tightrope.guarantee.loss import contour
-from tightrope.guarantee.loss.closed_form import log_gaussian_delta
-from tightrope.guarantee.loss.contour_line import certified_value
-from tightrope.guarantee.loss.cumulant import cumulant, renyi, sum_law
-from tightrope.guarantee.loss.gaussian import log_ratio
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.abstract import sum_law
+from tightrope.guarantee.loss.contour.line import certified_value
+from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     Direction,
     DiscretePair,
@@ -27,6 +26,8 @@ from tightrope.guarantee.loss.profile import (
     approx_pair,
     randomized_response_pair,
 )
+from tightrope.guarantee.loss.pairs.sampling import log_ratio
+from tightrope.guarantee.loss.renyi import cumulant, renyi
 
 PAIRS: list[AbstractLossPair] = [
     GaussianPair(0.7),

@@ -11,8 +11,8 @@ import mpmath
 import pytest
 
 from tightrope.guarantee.loss import contour
-from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.profile import FixedSizeGaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import FixedSizeGaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.renyi import renyi
 
 FILE = Path(__file__).parents[2] / "golden" / "sgm.json"
 CASES = json.loads(FILE.read_text())

@@ -11,12 +11,11 @@ from scipy.special import ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour, profile
-from tightrope.guarantee.loss.contour import without_rare
-from tightrope.guarantee.loss.contour_line import certified_value
-from tightrope.guarantee.loss.cumulant_part import PartCumulant
-from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.gaussian import log_ratio, point_of_log_ratio
-from tightrope.guarantee.loss.profile import GaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.contour.integral import without_rare
+from tightrope.guarantee.loss.contour.line import certified_value
+from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs.sampled import PartCumulant, SampledCumulant
+from tightrope.guarantee.loss.pairs.sampling import log_ratio, point_of_log_ratio
 
 RATE, MU = 1e-4, 1.3
 PAIR = SampledGaussianPair(RATE, MU)

@@ -9,10 +9,9 @@ from mpmath import exp, fsum, log, log1p, mp, mpc, mpf, pi, sqrt
 from tightrope.guarantee import check
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.cumulant import cumulant
-from tightrope.guarantee.loss.cumulant_part import PartCumulant
-from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.profile import SampledGaussianPair
+from tightrope.guarantee.loss.pairs import SampledGaussianPair
+from tightrope.guarantee.loss.pairs.sampled import PartCumulant, SampledCumulant
+from tightrope.guarantee.loss.renyi import cumulant
 
 
 def exact_cumulant(pair: SampledGaussianPair, z: complex) -> mpc:

@@ -11,26 +11,25 @@ import pytest
 from mpmath import mp, mpf
 from scipy.special import logsumexp
 
-from tightrope.guarantee.loss import (
-    cumulant_bounded,
-    cumulant_fixed_size,
-    cumulant_strip,
-    laplace,
-)
-from tightrope.guarantee.loss.cumulant import law_of
-from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
-from tightrope.guarantee.loss.cumulant_part import PartCumulant, log_tail
-from tightrope.guarantee.loss.cumulant_points import POINTS, DiscreteCumulant, Panels, panel_points
-from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
-from tightrope.guarantee.loss.laplace import LaplaceCumulant
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.abstract import law_of
+from tightrope.guarantee.loss.pairs import (
     FixedSizeGaussianPair,
     LaplacePair,
     PublicMixturePair,
     SampledGaussianPair,
     approx_pair,
+    fixed_size,
+    laplace,
+    points,
+    sampled_grid,
 )
+from tightrope.guarantee.loss.pairs.discrete import DiscreteCumulant
+from tightrope.guarantee.loss.pairs.fixed_size import FixedSizeCumulant
+from tightrope.guarantee.loss.pairs.laplace import LaplaceCumulant
+from tightrope.guarantee.loss.pairs.points import POINTS, panel_points
+from tightrope.guarantee.loss.pairs.sampled import PartCumulant, SampledCumulant, log_tail
+from tightrope.guarantee.loss.pairs.sampled_grid import Panels, SampledStrip, layers_of_density
+from tightrope.numerics.quadrature import LOG_ROOT_2PI
 
 LAWS = [(0.3, 1.0), (0.02, 2.5), (0.9, 0.6)]  # rate, mu
 POWERS = [1.0, 4.0, 30.0, -1.0, -6.0]
@@ -185,8 +184,8 @@ def test_cells_of_the_density_lie_below_it(
     law: tuple[float, float], tilt: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    honest = cumulant_strip.layers_of_steps
-    monkeypatch.setattr(cumulant_strip, "layers_of_steps", lambda *a: seen.append(a) or honest(*a))
+    honest = sampled_grid.layers_of_steps
+    monkeypatch.setattr(sampled_grid, "layers_of_steps", lambda *a: seen.append(a) or honest(*a))
     family = SampledCumulant([SampledGaussianPair(*law)], [1])
     w, log_size = family.power(tilt), family._log_size(tilt)
     reach = family.strip.reach(np.array([[w]]), 12.0)
@@ -281,7 +280,7 @@ def test_steps_of_a_fixed_size_law_lie_below_its_density(
 ) -> None:
     rate, mu = 0.3, 1.4
     family = FixedSizeCumulant(FixedSizeGaussianPair(rate, mu), 1)
-    losses, heights = steps_of(cumulant_fixed_size, family, tilt, monkeypatch)
+    losses, heights = steps_of(fixed_size, family, tilt, monkeypatch)
     log_size = float(family.real(tilt, 30.0)[0][0])
     middle = len(heights) // 2
     s = (np.log((np.exp(losses[middle:]) - 1.0 + rate) / rate) + 0.5 * mu * mu) / mu
@@ -301,7 +300,7 @@ def test_few_points_of_a_bounded_law_are_off_by_no_more_than_they_say(
     family = LaplaceCumulant(LaplacePair(0.2), 1)
     fine = family.nodes(3.0, 1.0, 30.0)
     for count in (6, 9, 12):
-        monkeypatch.setattr(cumulant_bounded, "COUNTS", (count,))
+        monkeypatch.setattr(points, "COUNTS", (count,))
         coarse = family.nodes(3.0, 1.0, -99.0)  # one panel, whatever its error
         gap = abs(float(coarse.log_mass[0] - fine.log_mass[0]))
         assert gap <= float(coarse.log_mass_error[0])

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from mpmath import mpf
 
+from tightrope.guarantee import approx as simple
 from tightrope.guarantee import risk
-from tightrope.guarantee.approx import simple
-from tightrope.guarantee.approx.curve import tradeoff_interval
+from tightrope.guarantee.approx import tradeoff_interval
 from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
-from tightrope.guarantee.loss.profile import GaussianPair, SampledGaussianPair, approx_pair
+from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair, approx_pair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import over_down, rest_down, rest_up, times_up
 from tightrope_reproduce.formulas.optimal_composition import delta_optimal

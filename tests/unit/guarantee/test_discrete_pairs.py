@@ -8,20 +8,18 @@ import mpmath
 import numpy as np
 import pytest
 
-from tightrope.guarantee.loss.closed_form import log_delta_single
-from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
-from tightrope.guarantee.loss.discrete import (
+from tightrope.guarantee.loss.lattice import log_delta
+from tightrope.guarantee.loss.pairs import (
+    BoundedRangePair,
     DiscretePair,
+    SampledGaussianPair,
     approx_pair,
     discrete_gaussian_pair,
     discrete_laplace_pair,
     randomized_response_pair,
 )
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
-from tightrope.guarantee.loss.laplace import BoundedRangePair
-from tightrope.guarantee.loss.lattice_delta import log_delta
-from tightrope.guarantee.loss.renyi_cells import discrete_logs, renyi_by_cells
+from tightrope.guarantee.loss.pairs.discrete import DiscreteCumulant
+from tightrope.guarantee.loss.renyi import renyi, renyi_by_cells
 
 NEARLY_ALL = 1.0 - 2.0**-53
 
@@ -94,7 +92,7 @@ def test_delta_of_noise_on_whole_numbers(mechanism, turned, part):
     if turned:
         both, pair = [(q, p) for p, q in both], pair.reversed()
     epsilon = part * max(loss for loss, mass in pair.atoms if mass > 1e-30)
-    found = log_delta_single(pair, epsilon)
+    found = pair.log_delta_single(epsilon)
     assert found.lower <= true_log_delta(both, epsilon) <= found.upper
     assert found.upper - found.lower < (1e-9 if part < 0.9 else 1e-4)  # a gap of 1e-6 to the last
 
@@ -130,7 +128,7 @@ def test_a_law_that_is_cut_has_an_infinite_loss_both_ways_round(sigma):
     for turned in (pair, pair.reversed()):  # a sample loses no more than all: order / (2 sigma^2)
         lower, upper = renyi(turned, 2.0)
         assert 0.0 < lower <= upper <= (1.0 + 1e-9) / sigma**2
-    assert math.isfinite(log_delta_single(pair, 0.1).upper)
+    assert math.isfinite(pair.log_delta_single(0.1).upper)
 
 
 @pytest.mark.parametrize("delta", [1e-18, 1e-13, 1e-3])
@@ -155,7 +153,7 @@ def test_below_every_loss_delta_is_rounded_by_its_size(epsilon):
     """ln(1 - e^epsilon) of -690 is off by more than 8 units of 1."""
     truth = mpmath.log(-mpmath.expm1(mpmath.mpf(epsilon)))
     for pair in (BoundedRangePair(-epsilon), SampledGaussianPair(-0.5 * epsilon, 1.0)):
-        found = log_delta_single(pair, epsilon)
+        found = pair.log_delta_single(epsilon)
         assert found.lower <= truth <= found.upper
         assert found.upper - found.lower <= 1e-10
     assert np.isfinite(found.lower)
@@ -196,7 +194,9 @@ def test_cells_before_the_last_margin(mechanism, order):
     pair, both = pair_of(*mechanism), laws(*mechanism)
     truth = mpmath.log(mpmath.expm1((mpmath.mpf(order) - 1) * true_renyi(both, order)))
     low, high = (
-        mpmath.log(mpmath.fsum(mpmath.exp(mpmath.mpf(x)) for x in discrete_logs(pair, order, way)))
+        mpmath.log(
+            mpmath.fsum(mpmath.exp(mpmath.mpf(x)) for x in pair.divergence_terms(order, way))
+        )
         for way in (-1.0, 1.0)
     )
     assert low <= truth <= high

@@ -18,8 +18,7 @@ from tightrope import (
 )
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
 from tightrope.guarantee.kinds.stopped import FailingGuarantee
 
 ZCDP = RenyiGuarantee(RenyiCurve.of(LinearTerm(0.05)))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.special import gammaln, logsumexp
 
 from tightrope.errors import NotCertified
+from tightrope.guarantee.gaussian.profile import log_gaussian_delta
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.closed_form import log_gaussian_delta
-from tightrope.guarantee.loss.lattice_plan import best_plan
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.lattice.plan import best_plan
+from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,
     FixedSizeGaussianPair,
@@ -23,7 +23,6 @@ from tightrope.guarantee.loss.profile import (
     LaplacePair,
     SampledGaussianPair,
     approx_pair,
-    log_delta_single,
     randomized_response_pair,
 )
 from tightrope.numerics.interval import Interval
@@ -78,7 +77,7 @@ def test_gaussians_compose_to_one_gaussian(mu: float, count: int, epsilon: float
 )
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9])
 def test_one_step_agrees_with_its_closed_form(pair: AbstractLossPair, epsilon: float) -> None:
-    found, true = lattice.log_delta(((pair, 1),), epsilon), log_delta_single(pair, epsilon)
+    found, true = lattice.log_delta(((pair, 1),), epsilon), pair.log_delta_single(epsilon)
     assert found.lower <= true.upper
     assert true.lower <= found.upper
     assert found.width < 1e-4 or true.upper == -math.inf
@@ -364,5 +363,5 @@ def test_tiny_losses_are_not_lost_in_rounding(rate: float, delta: float) -> None
     components = ((SampledGaussianPair(rate, 1e-3), 1),)
     found = lattice.epsilon(components, delta)
     for end, safe in ((found.upper, False), (found.lower, True)):
-        true = log_delta_single(components[0][0], end)
+        true = components[0][0].log_delta_single(end)
         assert (true.upper >= math.log(delta)) if safe else (true.lower <= math.log(delta))

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from tightrope.guarantee.loss.lattice_blocks import Blocks, _Level
-from tightrope.guarantee.loss.lattice_sketch import sketch_of
-from tightrope.guarantee.loss.lattice_step import jump_measure, step_measure
-from tightrope.guarantee.loss.profile import SampledGaussianPair
+from tightrope.guarantee.loss.lattice.blocks import Blocks, _Level
+from tightrope.guarantee.loss.lattice.sketch import sketch_of
+from tightrope.guarantee.loss.pairs import SampledGaussianPair
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -18,8 +17,8 @@ def test_blocks_with_more_rare_losses_are_bounded_above_and_dropped_below(k: int
     """sum over j >= k of C(n, j) B^j S^(n-j), the masses being those of the tilted steps."""
     pair, n = SampledGaussianPair(0.01, 1.5), 40
     step, rate, ends = 0.05, 0.5, (2.0, 4.0)
-    single = step_measure(pair, "upper", step, rate, ends[0])
-    jump = jump_measure(pair, "upper", step, rate, ends, single.first)
+    single = pair.measure("upper", step, rate, ends[0])
+    jump = pair.jumps.measure("upper", step, rate, ends, single.first)
     blocks = Blocks.__new__(Blocks)
     blocks.side = "upper"
     level = _Level(0, n, n, step)

@@ -13,23 +13,11 @@ from mpmath import mp, mpf
 from scipy.special import logsumexp
 
 from tightrope.errors import ContradictoryMethods
-from tightrope.guarantee.loss import lattice, lattice_law
-from tightrope.guarantee.loss.abstract import infinite_log_mass
-from tightrope.guarantee.loss.closed_form import log_delta_single
-from tightrope.guarantee.loss.gaussian import log_ratio
-from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF
-from tightrope.guarantee.loss.lattice_jumps import (
-    JumpLaw,
-    compound_jumps,
-    log_jump_sum,
-    log_step_moment,
-    one_jump,
-    several_jumps,
-)
-from tightrope.guarantee.loss.lattice_law import OneSide, one_side
-from tightrope.guarantee.loss.lattice_plan import best_plan, plain_plan
-from tightrope.guarantee.loss.lattice_step import step_measure
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss import lattice
+from tightrope.guarantee.loss.abstract import JumpLaw, infinite_log_mass
+from tightrope.guarantee.loss.lattice.law import OneSide, compound_jumps, log_jump_sum, one_side
+from tightrope.guarantee.loss.lattice.plan import best_plan, plain_plan
+from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,
     FixedSizeGaussianPair,
@@ -38,6 +26,8 @@ from tightrope.guarantee.loss.profile import (
     SampledGaussianPair,
     approx_pair,
 )
+from tightrope.guarantee.loss.pairs.normals import LOG_CUT_OFF, NormalJumps
+from tightrope.guarantee.loss.pairs.sampling import log_ratio
 from tightrope.numerics.lattice import LatticeMeasure
 
 PAIRS: list[tuple[AbstractLossPair, float]] = [
@@ -70,11 +60,11 @@ def test_one_step_is_enclosed_by_its_two_lattices(
 ) -> None:
     """At every epsilon, negative ones too: that is what survives composition."""
     cut = 11.0
-    upper = step_measure(pair, "upper", step, rate, cut)
-    lower = step_measure(pair, "lower", step, rate, cut)
+    upper = pair.measure("upper", step, rate, cut)
+    lower = pair.measure("lower", step, rate, cut)
     gaps = []
     for epsilon in np.linspace(-1.5, 2.5, 161).tolist():
-        truth = math.exp(log_delta_single(pair, epsilon).upper)
+        truth = math.exp(pair.log_delta_single(epsilon).upper)
         above, below = call(upper, epsilon), call(lower, epsilon)
         # upper lattices may leave out what is added elsewhere: losses beyond the cut, s < -40
         assert truth <= above * (1 + 1e-12) + allowed(upper, epsilon) + 1e-14
@@ -101,7 +91,7 @@ def test_one_jump_is_enclosed() -> None:
     truth = dense(rate, mu, begin, end)
     for epsilon in np.linspace(-0.5, 3.0, 50).tolist():
         true = payoff(*truth, epsilon)
-        laws = [one_jump(rate, mu, begin, end, 12, side) for side in ("lower", "upper")]  # type: ignore[arg-type]
+        laws = [NormalJumps(rate, mu).one(begin, end, 12, side) for side in ("lower", "upper")]  # type: ignore[arg-type]
         below, above = (payoff(law.losses, np.exp(law.log_masses), epsilon) for law in laws)
         assert below <= true * (1 + 1e-6) and true <= above * (1 + 1e-6)
         if 0.5 < epsilon < 1.0:
@@ -119,7 +109,10 @@ def test_several_jumps_are_enclosed(k: int) -> None:
     for _ in range(k - 1):
         total = np.convolve(total, one)
     sums = step * np.arange(len(total))
-    laws = [several_jumps(rate, mu, begin, end, 400, k, 1.0, side) for side in ("lower", "upper")]  # type: ignore[arg-type]
+    laws = [
+        NormalJumps(rate, mu).several((begin, end), 400, k, 1.0, side)
+        for side in ("lower", "upper")
+    ]  # type: ignore[arg-type]
     for epsilon in np.linspace(0.2, 4.0, 20).tolist():
         true = payoff(sums, total, epsilon)
         below, above = (
@@ -158,7 +151,7 @@ def test_any_number_of_jumps_is_enclosed(tilt: float) -> None:
         terms += math.comb(count, k) * power
     sums = step * np.arange(8000)
     laws = [
-        compound_jumps(pair, count, begin, end, 0.02, 1024, tilt, side)  # type: ignore[arg-type]
+        compound_jumps(pair.jumps, count, begin, end, 0.02, 1024, tilt, side)  # type: ignore[arg-type]
         for side in ("lower", "upper")
     ]
     for epsilon in np.linspace(0.1, 2.0, 12).tolist():
@@ -178,7 +171,7 @@ def test_the_moment_of_one_step_is_bounded(pair: Any, tilt: float) -> None:
         other, mass = dense(pair.rate, pair.mu, low, low + 12.0)
         logs += [np.log(mass) - (1.0 + tilt) * other, np.log(np.array([pair.atoms[0][1]]))]
     truth = float(logsumexp(np.concatenate(logs)))
-    assert truth - 1e-7 <= log_step_moment(pair, tilt, end) <= truth + 1e-4
+    assert truth - 1e-7 <= pair.jumps.log_moment(tilt, end) <= truth + 1e-4
 
 
 class Table:
@@ -246,7 +239,7 @@ def test_the_mass_beyond_a_point_is_that_of_the_mixture(point: float) -> None:
     with mp.workdps(40):
         q, mu, s = mpf(pair.rate), mpf(pair.mu), mpf(point)
         truth = float(mpmath.log((1 - q) * mpmath.ncdf(-s) + q * mpmath.ncdf(mu - s)))
-        assert lattice_law._log_beyond(pair, point) == pytest.approx(truth, rel=1e-12)
+        assert pair.log_beyond(point) == pytest.approx(truth, rel=1e-12)
         assert float(mpmath.log(mpmath.ncdf(-40))) <= LOG_CUT_OFF
 
 

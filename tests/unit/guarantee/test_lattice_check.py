@@ -10,7 +10,7 @@ from tightrope.accounting import account
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee import check
 from tightrope.guarantee.loss import contour, profile
-from tightrope.guarantee.loss.profile import FixedSizeGaussianPair, LaplacePair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import FixedSizeGaussianPair, LaplacePair, SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.process import LaplaceMechanism, NoisySGD, PoissonSampling, Sequence
 

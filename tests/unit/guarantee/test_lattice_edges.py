@@ -18,9 +18,9 @@ from tightrope.accounting import account
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour, lattice, profile
 from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.loss.lattice_law import one_side
-from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.lattice.law import one_side
+from tightrope.guarantee.loss.lattice.plan import guesses, plain_plan
+from tightrope.guarantee.loss.pairs import (
     BoundedRangePair,
     FixedSizeGaussianPair,
     GaussianMixturePair,

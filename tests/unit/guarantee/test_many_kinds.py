@@ -11,7 +11,7 @@ import pytest
 from tightrope.accounting import account
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     AllocationPair,
     FixedSizeGaussianPair,
     GaussianMixturePair,
@@ -19,7 +19,6 @@ from tightrope.guarantee.loss.profile import (
     LaplacePair,
     SampledGaussianPair,
     approx_pair,
-    log_delta_single,
 )
 from tightrope.process import (
     DeclaredApproxDP,
@@ -81,10 +80,10 @@ def test_the_worst_of_a_group_dominates_each_of_it(family: str) -> None:
     (above, _), (below, _) = grouped(order, 1, "upper")[0], grouped(order, 1, "lower")[0]
     for pair, _ in order:
         for epsilon in (-1.0, *EPSILONS):
-            found = log_delta_single(pair, epsilon)
+            found = pair.log_delta_single(epsilon)
             if family != "declared":  # failures are shared by the group
-                assert log_delta_single(below, epsilon).lower <= found.upper + 1e-9
-                assert found.lower <= log_delta_single(above, epsilon).upper + 1e-9
+                assert below.log_delta_single(epsilon).lower <= found.upper + 1e-9
+                assert found.lower <= above.log_delta_single(epsilon).upper + 1e-9
 
 
 def test_failures_of_a_group_are_those_of_its_parts() -> None:

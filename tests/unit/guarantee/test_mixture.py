@@ -16,12 +16,11 @@ from scipy.special import ndtr
 from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.loss import contour, lattice, profile
-from tightrope.guarantee.loss.closed_form import log_delta_single
-from tightrope.guarantee.loss.cumulant import law_of, renyi
-from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
-from tightrope.guarantee.loss.lattice_step import step_measure
-from tightrope.guarantee.loss.mixture import Arm, GaussianMixturePair
+from tightrope.guarantee.loss.abstract import law_of
+from tightrope.guarantee.loss.pairs import GaussianMixturePair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs.binomial_mixture import Arm
+from tightrope.guarantee.loss.pairs.mixture import MixtureCumulant
+from tightrope.guarantee.loss.renyi import renyi
 from tightrope.process import Adjacency, FixedSizeSampling, Sequence, UserLevel
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "mixture.json").read_text())
@@ -231,10 +230,10 @@ def test_one_step_is_enclosed_by_its_lattices(pair: GaussianMixturePair) -> None
     """delta(eps) of one step from the lattice masses, above and below, against the closed form."""
     for step in (0.3, 0.05):
         for epsilon in (0.05, 0.4, 1.3):
-            exact = log_delta_single(pair, epsilon)
+            exact = pair.log_delta_single(epsilon)
             ends = []
             for side in ("lower", "upper"):
-                measure = step_measure(pair, side, step, 0.5, math.inf)
+                measure = pair.measure(side, step, 0.5, math.inf)
                 losses = measure.first + step * np.arange(len(measure.weights))
                 mass = np.exp(np.log(np.maximum(measure.weights, 1e-300)) + measure.log_scale)
                 mass = mass * np.exp(-0.5 * losses)
@@ -252,7 +251,7 @@ def test_what_is_beyond_the_cut_counts_as_infinite(pair: GaussianMixturePair) ->
     for cut in (0.3, 1.5, 4.0):
         ends = []
         for side in ("lower", "upper"):
-            measure = step_measure(pair, side, step, 0.5, cut)
+            measure = pair.measure(side, step, 0.5, cut)
             losses = measure.first + step * np.arange(len(measure.weights))
             mass = measure.weights * np.exp(measure.log_scale - 0.5 * losses)
             error = measure.error * math.exp(measure.log_scale - 0.5 * losses[0])
@@ -260,7 +259,7 @@ def test_what_is_beyond_the_cut_counts_as_infinite(pair: GaussianMixturePair) ->
             ends.append(value - error if side == "lower" else value + error)
         assert losses[-1] <= float(pair.loss(np.array(cut))) + 5.0 * step
         beyond = math.exp(float(pair.arms[0].log_above(np.array(cut))))
-        exact = math.exp(log_delta_single(pair, epsilon).upper)
+        exact = math.exp(pair.log_delta_single(epsilon).upper)
         assert ends[0] <= exact <= (ends[1] + beyond) * (1 + 1e-9)
         assert ends[1] < exact + 1e-3  # what is beyond is not counted twice
 
@@ -270,7 +269,7 @@ def test_one_release_is_a_test_at_a_threshold() -> None:
     for pair in PAIRS:
         for epsilon in (-0.02, 0.03, 0.5):
             low, high = (float(end) for end in pair.brackets(epsilon))
-            found = log_delta_single(pair, epsilon)
+            found = pair.log_delta_single(epsilon)
             at = mpf(0.5 * (low + high)) if math.isfinite(high - low) else mpf(high)
             if mp.isinf(at):
                 value = mpf(0) if at > 0 else 1 - mp.exp(epsilon)

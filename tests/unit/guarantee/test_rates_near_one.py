@@ -8,23 +8,17 @@ import mpmath
 import numpy as np
 import pytest
 
-from tightrope.guarantee.loss.closed_form import log_delta_single
-from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.gaussian import (
-    SampledGaussianPair,
-    log_ratio,
-    log_sampled,
-    log_sampled_error,
-)
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     DiscretePair,
     GaussianMixturePair,
     LaplaceMixturePair,
     LaplacePair,
     PublicMixturePair,
+    SampledGaussianPair,
     randomized_response_pair,
 )
-from tightrope.guarantee.loss.renyi_cells import renyi_by_cells
+from tightrope.guarantee.loss.pairs.sampling import log_ratio, log_sampled, log_sampled_error
+from tightrope.guarantee.loss.renyi import renyi, renyi_by_cells
 from tightrope.numerics.rounding import ULP
 
 RATES = [1.0 - 2.0**-53, 1.0 - 1e-12, 1.0 - 1e-8, 0.75]
@@ -76,7 +70,7 @@ def test_laplace_noise_of_a_replaced_record(rate, scale, epsilon):
     arm = 1 + q * mpmath.expm1(-t)
     moved = mpmath.log((mpmath.exp(e) * arm - 1 + q) / q)
     truth = mpmath.log(-q * mpmath.expm1((moved - t) / 2))
-    found = log_delta_single(LaplaceMixturePair(rate, scale, True, True), epsilon)
+    found = LaplaceMixturePair(rate, scale, True, True).log_delta_single(epsilon)
     assert found.lower <= truth <= found.upper
 
 
@@ -92,7 +86,7 @@ def discrete_truth(pair: DiscretePair, epsilon: float):
 def test_small_deltas_of_discrete_losses(top, digits):
     """A logarithm is rounded by units of its own size."""
     pair, epsilon = randomized_response_pair(top), top * (1 - digits)
-    found = log_delta_single(pair, epsilon)
+    found = pair.log_delta_single(epsilon)
     assert found.lower <= discrete_truth(pair, epsilon) <= found.upper
 
 
@@ -100,7 +94,7 @@ def test_small_deltas_of_discrete_losses(top, digits):
 def test_small_deltas_of_a_rare_kind(epsilon):
     pair = PublicMixturePair(1e-200, LaplacePair(1e6), LaplacePair(0.1))
     truth = mpmath.log(mpmath.mpf(1e-200) * -mpmath.expm1((mpmath.mpf(epsilon) - 10) / 2))
-    found = log_delta_single(pair, epsilon)
+    found = pair.log_delta_single(epsilon)
     assert found.lower <= truth <= found.upper
 
 
@@ -113,7 +107,7 @@ def test_small_deltas_of_a_rare_kind(epsilon):
 )
 def test_turned_round(pair, epsilon):
     """Of so rare a record nothing is left but 1 - e^epsilon, to 1e-20 of it."""
-    found = log_delta_single(pair, epsilon)
+    found = pair.log_delta_single(epsilon)
     assert found.lower <= mpmath.log(-mpmath.expm1(mpmath.mpf(epsilon))) <= found.upper
 
 
@@ -122,7 +116,7 @@ def test_the_largest_loss_of_laplace_noise_is_rounded_up(scale):
     top = mpmath.mpf(LaplacePair(scale).top)
     assert 1 / mpmath.mpf(scale) <= top <= (1 + 2 * ULP) / mpmath.mpf(scale)
     assert LaplacePair(1.0).top == 1.0
-    assert math.isinf(log_delta_single(LaplacePair(scale), float(top)).upper)
+    assert math.isinf(LaplacePair(scale).log_delta_single(float(top)).upper)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +126,7 @@ def test_the_largest_loss_of_laplace_noise_is_rounded_up(scale):
 def test_the_largest_loss_of_a_mixture_is_rounded(rate, mu, members, truth):
     """Its double lies below it, where delta is not 0: found by bisection with 120 digits."""
     pair = GaussianMixturePair(rate, mu, 0, members)
-    found = log_delta_single(pair, pair.support[1])
+    found = pair.log_delta_single(pair.support[1])
     assert found.lower <= truth <= found.upper
     assert found.upper < -15.0
 

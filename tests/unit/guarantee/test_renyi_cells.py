@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     DiscretePair,
     FixedSizeGaussianPair,
     GaussianPair,
@@ -18,7 +17,7 @@ from tightrope.guarantee.loss.profile import (
     SampledGaussianPair,
     randomized_response_pair,
 )
-from tightrope.guarantee.loss.renyi_cells import composed_renyi_by_cells, renyi_by_cells
+from tightrope.guarantee.loss.renyi import composed_renyi_by_cells, renyi, renyi_by_cells
 
 ORDERS = (1.01, 1.5, 2.0, 8.0, 64.0)
 PAIRS = [

@@ -9,7 +9,7 @@ import pytest
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee import risk
-from tightrope.guarantee.approx.curve import tradeoff_interval
+from tightrope.guarantee.approx import tradeoff_interval
 from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 

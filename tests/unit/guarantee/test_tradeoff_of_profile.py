@@ -9,19 +9,18 @@ import pytest
 from scipy.stats import norm
 
 from tightrope.accounting import account
-from tightrope.guarantee.from_profile import tradeoff
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.curve import LossCurve
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     DiscretePair,
     FixedSizeGaussianPair,
     GaussianPair,
     LaplacePair,
     SampledGaussianPair,
 )
-from tightrope.guarantee.tradeoff import of_profile
+from tightrope.guarantee.tradeoff import supporting_line, tradeoff
 from tightrope.numerics.interval import Interval
 from tightrope.process import DeclaredApproxDP, NoisySGD, PoissonSampling, Sequence
 
@@ -45,7 +44,7 @@ class Known:
 @pytest.mark.parametrize("a", TYPE_I)
 def test_a_gaussian_profile_gives_the_gaussian_curve(mu: float, a: float) -> None:
     known = Known(lambda eps: gaussian.delta_interval(eps, mu))
-    found = of_profile.tradeoff(known, a)
+    found = supporting_line(known, a)[0]
     truth = norm.cdf(-norm.ppf(a) - mu)
     assert found.lower <= truth * (1 + 1e-12) + 1e-15 and truth <= found.upper + 1e-15
     assert found.width <= 3e-6 * min(1.0 - truth, truth if a > 0.5 else 1.0) + 1e-14
@@ -63,14 +62,14 @@ def test_one_epsilon_delta_gives_its_polygon(a: float, at: tuple[float, float]) 
 
 def test_ends_and_total_loss() -> None:
     lost = Known(lambda _: Interval.exact(1.0))
-    assert of_profile.tradeoff(lost, 0.3).upper <= 1e-300
+    assert supporting_line(lost, 0.3)[0].upper <= 1e-300
     half = Known(lambda _: Interval.exact(0.5))  # infinite loss with probability 1/2
-    assert of_profile.tradeoff(half, 0.25).lower == pytest.approx(0.25, abs=1e-9)
-    assert of_profile.tradeoff(half, 0.75).upper <= 1e-9
+    assert supporting_line(half, 0.25)[0].lower == pytest.approx(0.25, abs=1e-9)
+    assert supporting_line(half, 0.75)[0].upper <= 1e-9
     none = Known(lambda _: Interval.exact(0.0))
-    assert of_profile.tradeoff(none, 0.25).lower == pytest.approx(0.75, abs=1e-9)
-    assert of_profile.tradeoff(none, 1.0) == Interval.exact(0.0)
-    at_zero = of_profile.tradeoff(half, 0.0)  # no finite epsilon tells how much is left above it
+    assert supporting_line(none, 0.25)[0].lower == pytest.approx(0.75, abs=1e-9)
+    assert supporting_line(none, 1.0)[0] == Interval.exact(0.0)
+    at_zero = supporting_line(half, 0.0)[0]  # no finite epsilon tells how much is left above it
     assert at_zero.lower == pytest.approx(0.5, abs=1e-9)
     assert at_zero.upper == 1.0
 
@@ -161,7 +160,7 @@ def test_few_steps_are_answered_by_a_few_laws() -> None:
     exact: list[float] = []
     curve = LossCurve(guarantee.directions(), lambda eps: exact.append(eps) or guarantee.delta(eps))
     for a in (1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.25, 0.5):
-        found = of_profile.tradeoff(curve, a)
+        found = supporting_line(curve, a)[0]
         assert found.width <= 1e-5 * (1.0 - found.lower)
     assert len(exact) <= 3
     assert sum(len(order.laws) for order in curve.orders) <= 8

@@ -14,24 +14,30 @@ from mpmath import mp, mpf
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components, Validity
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.from_profile import invert
 from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss import contour, lattice, profile
-from tightrope.guarantee.loss.closed_form import _sampled_added, log_delta_single
-from tightrope.guarantee.loss.contour_inverse import EpsilonGoal, Inverse, invert_closed_form
-from tightrope.guarantee.loss.contour_line import log_chernoff, log_reverse
-from tightrope.guarantee.loss.lattice_inverse import _crossing
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.contour import integral
+from tightrope.guarantee.loss.contour.line import (
+    EpsilonGoal,
+    Inverse,
+    invert_closed_form,
+    log_chernoff,
+    log_reverse,
+)
+from tightrope.guarantee.loss.lattice.inverse import _crossing
+from tightrope.guarantee.loss.pairs import (
     FixedSizeGaussianPair,
     GaussianPair,
     LaplacePair,
     SampledGaussianPair,
     approx_pair,
 )
+from tightrope.guarantee.loss.pairs.sampling import sampled_added
+from tightrope.guarantee.tradeoff import invert
 from tightrope.numerics import rounding
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import NO_LIMIT, LogEnclosure
@@ -152,7 +158,7 @@ def test_one_release_is_bisected_between_its_bounds(monkeypatch: pytest.MonkeyPa
         value = TARGET - 2.0 * (epsilon - 3.0)
         return Interval(value - 0.1, value + 0.1)
 
-    monkeypatch.setattr(profile, "log_delta_single", at)
+    monkeypatch.setattr(GaussianPair, "log_delta_single", at)
     found = profile._single_epsilon(pair, 1e-5)
     assert at(pair, found.upper).upper <= TARGET + 1e-12
     assert found.lower == 0.0 or at(pair, found.lower).lower >= TARGET
@@ -284,9 +290,9 @@ def test_what_is_left_out_is_added_to_delta(monkeypatch: pytest.MonkeyPatch) -> 
     parts = both(0.01, 1.0, 100)[0]
     found = SimpleNamespace(interval=Interval(TARGET - 1e-4, TARGET + 1e-4))
     missing = TARGET - 1e-4 + math.log(1e-3)
-    monkeypatch.setattr(contour, "certified_value", lambda *_: (found, None))
-    monkeypatch.setattr(contour, "without_rare", lambda *_: (SumLaw((), 0.5, 1.0), missing))
-    whole = contour._without_rare(parts, 1.0, 1e-2, NO_LIMIT)
+    monkeypatch.setattr(integral, "certified_value", lambda *_: (found, None))
+    monkeypatch.setattr(integral, "without_rare", lambda *_: (SumLaw((), 0.5, 1.0), missing))
+    whole = integral._without_rare(parts, 1.0, 1e-2, NO_LIMIT)
     assert whole.lower == TARGET - 1e-4
     assert math.exp(whole.upper) >= math.exp(TARGET + 1e-4) + math.exp(missing)
 
@@ -334,7 +340,7 @@ def test_closed_forms_enclose_fifty_digits(pair: Any) -> None:
         for share in (1e-9, 1e-4, 0.1, 0.5, 0.9, 0.999, 1 - 1e-7):
             epsilon = share * top
             truth = exact_delta(pair, epsilon)
-            found = log_delta_single(pair, epsilon)
+            found = pair.log_delta_single(epsilon)
             if truth > 0:
                 assert found.lower <= mpmath.log(truth) <= found.upper
                 assert found.width < 1e-4
@@ -345,7 +351,7 @@ def test_next_to_the_largest_loss_an_added_record_has_no_exact_point(short: floa
     """ln kappa cancels there: with a profile that is flat, its error is all that is left."""
     rate = 0.3
     epsilon = -math.log1p(-rate) * (1.0 - short)
-    found = _sampled_added(rate, epsilon, lambda _: Interval(-1.0, -1.0))
+    found = sampled_added(rate, epsilon, lambda _: Interval(-1.0, -1.0))
     with mp.workdps(60):
         kappa = mpmath.log((mpmath.exp(-mpf(epsilon)) - 1 + mpf(rate)) / mpf(rate))
         truth = mpmath.log(mpf(rate)) + mpf(epsilon) + kappa - 1
@@ -395,8 +401,7 @@ def test_delta_of_a_group_is_reached_by_randomised_response(size: int) -> None:
 
 
 def test_failures_of_a_composition_are_rounded_up() -> None:
-    from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-    from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+    from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
 
     curve = RenyiGuarantee(RenyiCurve.of(LinearTerm(0.1)))
     both = compose([ApproxGuarantee(0.1, 1e-3), curve], [7, 1])
@@ -437,5 +442,5 @@ def test_trivial_zero_is_claimed_only_where_it_is_proved() -> None:
 def test_total_variation_is_delta_at_zero(rate: float, mu: float) -> None:
     pairs = [SampledGaussianPair(rate, mu, way) for way in ("remove", "add")]
     for pair in [*pairs, FixedSizeGaussianPair(rate, mu), *([GaussianPair(mu)] * (rate == 1.0))]:
-        one = log_delta_single(pair, 0.0)
+        one = pair.log_delta_single(0.0)
         assert one.lower - 1e-13 <= math.log(pair.total_variation) <= one.upper + 1e-13

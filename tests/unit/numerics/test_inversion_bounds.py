@@ -11,23 +11,25 @@ from mpmath import exp, fsum, mp, mpf
 from scipy.special import ndtr
 
 from tightrope.numerics import inversion_law
-from tightrope.numerics.inversion import Line
-from tightrope.numerics.inversion_decay import Decay, layers_of_steps, no_decay
-from tightrope.numerics.inversion_law import (
-    AbstractFamily,
-    SumLaw,
-    TiltedNodes,
-    Wanted,
-    log_error,
-    tilted_nodes,
-)
-from tightrope.numerics.inversion_saddle import (
+from tightrope.numerics.inversion import (
+    Line,
     kernel_ratio,
     kernel_slope,
     log_estimate,
     log_kernel,
     log_peak,
     saddle,
+)
+from tightrope.numerics.inversion_law import (
+    AbstractFamily,
+    Decay,
+    SumLaw,
+    TiltedNodes,
+    Wanted,
+    layers_of_steps,
+    log_error,
+    no_decay,
+    tilted_nodes,
 )
 from tightrope.numerics.rounding import UNIT
 

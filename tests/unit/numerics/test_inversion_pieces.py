@@ -9,10 +9,15 @@ import pytest
 from scipy.special import ndtr
 
 from tightrope.errors import NotCertified
-from tightrope.numerics.inversion import Line
-from tightrope.numerics.inversion_decay import Decay, layers_of_steps, no_decay
-from tightrope.numerics.inversion_law import SumLaw, log1p_complex, tilted_nodes
-from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
+from tightrope.numerics.inversion import Line, log_estimate, saddle, saddle_of_level
+from tightrope.numerics.inversion_law import (
+    Decay,
+    SumLaw,
+    layers_of_steps,
+    log1p_complex,
+    no_decay,
+    tilted_nodes,
+)
 
 
 def test_layers_bound_the_transform_of_a_normal_law_from_every_frequency_on() -> None:

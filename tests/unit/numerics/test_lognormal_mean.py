@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from tightrope.guarantee.loss.allocation import AllocationCumulant
-from tightrope.guarantee.loss.profile import AllocationPair
+from tightrope.guarantee.loss.pairs import AllocationPair
+from tightrope.guarantee.loss.pairs.allocation import AllocationCumulant
 from tightrope.numerics import lognormal_mean
 from tightrope.numerics.lognormal_mean import (
     Transform,

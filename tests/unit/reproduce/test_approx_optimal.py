@@ -12,7 +12,7 @@ import pytest
 from mpmath import exp, log, loggamma, mp, mpf
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.approx.simple import advanced, basic
+from tightrope.guarantee.approx import advanced, basic
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian.profile import epsilon as gaussian_epsilon
 from tightrope.guarantee.kinds.approx import ApproxGuarantee

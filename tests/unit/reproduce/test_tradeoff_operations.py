@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.approx.simple import group as approx_group
+from tightrope.guarantee.approx import group as approx_group
 from tightrope_reproduce.formulas.optimal_composition import delta_optimal
 from tightrope_reproduce.formulas.product import _product, group, tensor
 from tightrope_reproduce.tradeoff.bracket import TradeoffBracket, bracket, coarsened

@@ -53,7 +53,11 @@ from tightrope.process.convex import (
     StopSGD,
     SubsampledSGD,
 )
-from tightrope.process.mechanism import DiscreteGaussianVector, TreeAggregation
+from tightrope.process.mechanism import (
+    DiscreteGaussianVector,
+    ThresholdedCounts,
+    TreeAggregation,
+)
 from tightrope.theorems.catalog import THEOREMS
 
 CONVEX = ConvexLoss(1.0, 1.0, 0.5)
@@ -110,6 +114,7 @@ def processes() -> list[Any]:
         NegativeBinomialSelection(1.0, 10.0, 1.0),
         TreeAggregation(1.0, 10),
         DiscreteGaussianVector(10.0, 1.0, 3),
+        ThresholdedCounts(10.0, 60),
         LocalGradient(CONVEX, 1.0),
         ContractiveIteration((1.0, 1.0), (1.0, 1.0), (1.0, 1.0)),
     ]

@@ -11,7 +11,7 @@ from tightrope.accounting import account
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.loss.loss_moments import moments
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     DiscretePair,
     FixedSizeGaussianPair,
     GaussianPair,

@@ -15,8 +15,7 @@ import pytest
 from mpmath import cos, erfc, exp, inf, log, mp, mpf, nsum, pi, sqrt
 
 from tightrope.accounting import account
-from tightrope.guarantee.loss.discrete import discrete_gaussian_pair
-from tightrope.guarantee.loss.profile import log_delta_single
+from tightrope.guarantee.loss.pairs import discrete_gaussian_pair
 from tightrope.process import (
     Adjacency,
     DiscreteGaussianMechanism,
@@ -177,8 +176,8 @@ def test_one_number_is_between_two_gaussians(
     below, above = close_gaussians(sigma, moved, rate, *sides)
     for times in (0.0, 0.3, 1.0, 3.0):
         epsilon = times * moved / sigma
-        true = log_delta_single(exact, epsilon)
-        least, most = (log_delta_single(pair, epsilon) for ((pair, _),) in (below, above))
+        true = exact.log_delta_single(epsilon)
+        least, most = (pair.log_delta_single(epsilon) for ((pair, _),) in (below, above))
         assert least.lower <= true.upper and true.lower <= most.upper
         if true.lower > -30.0:
             assert most.upper - least.lower < 1000.0 / sigma**2 + 1e-9

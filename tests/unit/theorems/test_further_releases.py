@@ -30,17 +30,16 @@ from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import certify
 from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     BoundedRangePair,
     DiscretePair,
     LaplaceMixturePair,
     LaplacePair,
     discrete_gaussian_pair,
     discrete_laplace_pair,
-    log_delta_single,
 )
 from tightrope.guarantee.loss.profile import epsilon as composed_epsilon
-from tightrope.guarantee.loss.renyi_cells import renyi_by_cells
+from tightrope.guarantee.loss.renyi import renyi_by_cells
 from tightrope.process import (
     BallsInBinsSampling,
     DiscreteGaussianVector,
@@ -89,7 +88,7 @@ def test_no_replaced_record_loses_more_than_its_opposite(rate: float, scale: flo
     points = np.linspace(-1.0, 1.0, 9)
     pair = LaplaceMixturePair(rate, scale, True, True)
     for eps in (0.0, 0.2, 0.7):
-        promised = math.exp(log_delta_single(pair, eps).upper)
+        promised = math.exp(pair.log_delta_single(eps).upper)
         truth = {}
         for g in points:
             for h in points:
@@ -109,7 +108,7 @@ def test_no_replaced_whole_number_loses_more_than_its_opposite(rate: float) -> N
         mass = np.exp(log_mass) / np.exp(log_mass).sum()
         moved = {g: (1 - rate) * mass + rate * np.roll(mass, g) for g in range(-3, 4)}
         for eps in (0.0, 0.3, 1.0):
-            promised = math.exp(log_delta_single(pair, eps).upper)
+            promised = math.exp(pair.log_delta_single(eps).upper)
             truth = max(
                 float(np.maximum(p - math.exp(eps) * q, 0.0).sum())
                 for p in moved.values()
@@ -194,9 +193,9 @@ def two_values(top: float, t: float) -> DiscretePair:
 def test_bounded_range_is_the_worst_of_all_two_valued_laws() -> None:
     top = 1.3
     for eps in np.linspace(0.0, 1.2, 7):
-        each = [math.exp(log_delta_single(two_values(top, t), eps).upper)
+        each = [math.exp(two_values(top, t).log_delta_single(eps).upper)
                 for t in np.linspace(0.01, top - 0.01, 400)]  # fmt: skip
-        found = log_delta_single(BoundedRangePair(top), float(eps))
+        found = BoundedRangePair(top).log_delta_single(float(eps))
         assert max(each) <= math.exp(found.upper) * (1 + 1e-12)
         assert max(each) == pytest.approx(math.exp(found.lower), rel=1e-3)
 
@@ -381,6 +380,4 @@ def test_laplace_noise_has_two_homes_and_one_law() -> None:
     """Sampled at a rate next to 1, it is next to Laplace noise."""
     near, plain = LaplaceMixturePair(1.0 - 1e-12, 0.7, True, False), LaplacePair(0.7)
     for eps in (0.0, 0.5, 1.2):
-        assert log_delta_single(near, eps).upper == pytest.approx(
-            log_delta_single(plain, eps).upper
-        )
+        assert near.log_delta_single(eps).upper == pytest.approx(plain.log_delta_single(eps).upper)

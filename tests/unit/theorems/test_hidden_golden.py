@@ -20,22 +20,18 @@ from tightrope.theorems.last_iterate.bounded import (
     projected_squared_mu,
     range_ratio,
 )
-from tightrope.theorems.last_iterate.descent import (
-    cyclic_squared_mu,
-    full_batch_squared_mu,
-    printed_shifts,
-)
-from tightrope.theorems.last_iterate.langevin import RecursionTerm, rho, rho_log_sobolev
-from tightrope.theorems.last_iterate.sampled import (
-    StopProfile,
-    StopTerm,
+from tightrope.theorems.last_iterate.descent import cyclic_squared_mu, full_batch_squared_mu
+from tightrope.theorems.last_iterate.langevin import RecursionTerm, rho
+from tightrope.theorems.last_iterate.sampled import StopProfile, StopTerm, renyi_of_mixture
+from tightrope.theorems.last_iterate.steps import step_mu
+from tightrope_reproduce.formulas.last_iterates import (
     corrected_stop_renyi,
+    printed_shifts,
     printed_stop_renyi,
     renyi_by_lemma_25,
-    renyi_of_mixture,
+    rho_log_sobolev,
     skip_renyi,
 )
-from tightrope.theorems.last_iterate.steps import step_mu
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "hidden.json").read_text())
 

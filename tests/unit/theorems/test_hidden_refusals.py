@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tightrope.accounting import account
 from tightrope.errors import DoesNotApply, InvalidInput
+from tightrope.numerics import hull
 from tightrope.process import Adjacency, Released
 from tightrope.process.convex import (
     ClippedLoss,
@@ -52,9 +54,9 @@ from tightrope.theorems.last_iterate.sampled import (
     HiddenStop,
     HiddenStopRenyi,
     best_window,
-    renyi_by_lemma_25,
     renyi_of_mixture,
 )
+from tightrope_reproduce.formulas.last_iterates import renyi_by_lemma_25
 
 CONVEX = ConvexLoss(1.0, 4.0, 0.5)
 COMMON = {"loss": CONVEX, "step_size": 0.1, "noise_std": 2.0}
@@ -194,6 +196,46 @@ def test_laplace_noise_is_amplified_by_iteration():
     assert spread == pytest.approx(10 * alone[1], rel=1e-11)
 
 
+SIZES = (1e-39, 1e-20, 1.0, 1e20, 1e39)
+
+
+@pytest.mark.parametrize("unit", SIZES)
+@pytest.mark.parametrize("noise", IterationNoise)
+def test_an_iteration_costs_the_same_in_every_unit(unit, noise):
+    """Squares of small noise were 0, and so was the epsilon."""
+    run = ContractiveIteration((1.0, 0.0), (1.0, 0.5), (0.5, 0.5), 0.0, 1.0, noise)
+    scales = (0.5 * unit, 0.5 * unit)
+    same = replace(run, sensitivities=(unit, 0.0), noise_scales=scales, diameter=unit)
+    expected = account(run).epsilon(1e-5).upper
+    assert expected > 0.9
+    assert account(same).epsilon(1e-5).upper == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("noise_std", SIZES)
+def test_sizes_that_are_allowed_have_an_answer(size, noise_std):
+    loss = ConvexLoss(size, 1.0)
+    for run in (
+        replace(DESCENT, loss=loss, noise_std=noise_std, diameter=size),
+        replace(CYCLIC, loss=loss, noise_std=noise_std, diameter=size),
+        replace(SAMPLED, loss=loss, noise_std=noise_std, diameter=size),
+        ContractiveIteration((0.0, size), (1e39, 0.5), (size, noise_std), diameter=size),
+    ):
+        found = account(run).epsilon(1e-5)
+        if size > 1e10 * noise_std:
+            assert found.upper > 1e10
+
+
+def test_shifts_absorb_every_push_whatever_is_wanted():
+    wanted = np.array([math.nan, 0.0, 7.0, math.inf, 0.0])
+    pushes, factors = np.array([1.0, 0.0, 2.0, 0.5, 0.1]), np.array([1.0, 0.5, 1.0, 2.0, 1.0])
+    shifts, z = hull._absorbing(wanted, pushes, factors, 3.0), 3.0
+    for push, factor, shift in zip(pushes, factors, shifts, strict=True):
+        z = factor * z + push - shift
+        assert z >= 0.0 <= shift
+    assert z == 0.0 and shifts[2] == 4.0
+
+
 def test_mixtures_of_runs():
     squares, weights = np.array([0.3, 0.1]), np.array([0.25, 0.5])
     better = renyi_of_mixture(np.array([3.0]), squares, weights)[0]
@@ -240,7 +282,10 @@ def test_langevin_bound_in_the_diffusions_own_convention():
         (lambda: ContractiveIteration((), (), ()), "empty"),
         (lambda: ContractiveIteration(1.0, 1.0, 1.0), "for each step"),
         (lambda: ContractiveIteration((-1.0,), (1.0,), (1.0,)), "sensitivities"),
-        (lambda: ContractiveIteration((1.0, 1e-80), (1.0, 1.0), (1.0, 1.0)), "orders of magnitude"),
+        (
+            lambda: ContractiveIteration((1.0, 1e-80), (1.0, 1.0), (1.0, 1.0)),
+            "1e-40",
+        ),
     ],
 )
 def test_bad_descriptions_are_refused(build, text):

@@ -30,8 +30,8 @@ from tightrope.theorems.last_iterate.sampled import (
     HiddenStop,
     HiddenStopRenyi,
     StopTerm,
-    printed_stop_renyi,
 )
+from tightrope_reproduce.formulas.last_iterates import printed_stop_renyi
 
 EPSILONS = (0.0, 0.2, 0.7, 1.5, 3.0)
 QUADRATURE = 1e-6  # relative error of the sums below, from the kink of (p - g q)_+

@@ -14,8 +14,8 @@ import pytest
 from tightrope.accounting import account
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.profile import AllocationPair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import AllocationPair, SampledGaussianPair
+from tightrope.guarantee.loss.renyi import renyi
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,

@@ -22,12 +22,8 @@ from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.check import SecondVerdict, confirm_epsilon
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.profile import (
-    PublicMixturePair,
-    SampledGaussianPair,
-    log_delta_single,
-)
-from tightrope.guarantee.loss.renyi_cells import renyi_by_cells
+from tightrope.guarantee.loss.pairs import PublicMixturePair, SampledGaussianPair
+from tightrope.guarantee.loss.renyi import renyi_by_cells
 from tightrope.numerics.binomial_tail import binomial_tail
 from tightrope.numerics.interval import Interval
 from tightrope.process import TruncatedPoissonSampling
@@ -259,7 +255,7 @@ def test_a_wrong_answer_about_cut_batches_is_contradicted() -> None:
     sampling = TruncatedPoissonSampling(0.0043, 300, 60_000)
     found = account(NoisySGD(sampling, 1.1, 1000))
     orders, epsilon = found.guarantee().directions(), found.epsilon(1e-5).upper
-    assert found.second_look(1e-5).verdict is SecondVerdict.CONFIRMED
+    assert found.second_method(1e-5).verdict is SecondVerdict.CONFIRMED
     for wrong in (0.8 * epsilon, 1.25 * epsilon):
         with pytest.raises(ContradictoryMethods):
             confirm_epsilon(orders, 1e-5, Interval.exact(wrong))
@@ -287,7 +283,7 @@ def test_nothing_happens_where_every_record_is_drawn_for_certain(
     # the record is kept with probability most / records, and then the sum moves by two
     if steps == 1 and who is Adjacency.ADD_OR_REMOVE:
         pair = SampledGaussianPair(most / records, 2.0 / noise)
-        own = math.exp(log_delta_single(pair, 1.0).lower)
+        own = math.exp(pair.log_delta_single(1.0).lower)
         assert account(runs[2]).delta(1.0).upper >= own
 
 

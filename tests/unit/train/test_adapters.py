@@ -13,12 +13,15 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
+from tightrope.correlated import square_root
 from tightrope.errors import InvalidInput
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import CorrelatedSGD, CyclicPoissonSampling, NoisySGD, PoissonSampling
 from tightrope.train import (
     BallsInBinsSampler,
+    CorrelatedNoise,
+    CyclicPoissonSampler,
     FlatClip,
     GaussianNoise,
     PoissonSampler,
@@ -166,6 +169,22 @@ def test_a_budget_is_enough_and_the_arguments_of_transformers_are_followed(tmp_p
     stored = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "checkpoint-4")
     for p, q in zip(stored.parameters(), model.parameters(), strict=True):
         assert torch.equal(p, q)
+
+
+def apart():
+    """Correlated noise, and batches that fit it."""
+    return {"noise": CorrelatedNoise(square_root(2)), "sampler": CyclicPoissonSampler(0.5, 2)}
+
+
+def test_correlated_noise_is_an_option_like_others(tmp_path):
+    trainer = trainer_of(tiny_llama(), tmp_path, **apart())
+    trainer.train()
+    run = trainer.run
+    noise = run.noise.noise_multiplier
+    assert run.process == CorrelatedSGD(
+        square_root(2), CyclicPoissonSampling(0.5, 2), noise, 3, run.sampler.adjacency
+    )
+    assert 7.99 < run.epsilon().upper <= 8.0
 
 
 def test_parts_of_ones_own_and_an_early_stop(tmp_path):
@@ -427,6 +446,24 @@ def test_ways_around_the_run_are_closed(tmp_path):
         PrivateTrainer(model=tiny_llama(), args=arguments(tmp_path), **BUDGET).train()
 
 
+@pytest.mark.parametrize(
+    "public",
+    [lambda data: data, lambda data: {"own": data}, lambda data: Subset(data, [0, 1])],
+    ids=["itself", "by a name", "a part"],
+)
+def test_nothing_is_measured_on_the_private_data(tmp_path, public):
+    """What is measured is logged, and picks the best model."""
+    data = Tokens()
+    trainer = trainer_of(
+        tiny_llama(), tmp_path, data, {"eval_on_start": True, "eval_strategy": "epoch"},
+        eval_dataset=public(data),
+    )  # fmt: skip
+    with pytest.raises(InvalidInput, match="private training data"):
+        trainer.train()
+    with pytest.raises(InvalidInput, match="private training data"):
+        trainer.evaluate(public(data))
+
+
 # ---- Lightning -----------------------------------------------------------------------------------
 class Small(PrivateModule):
     def __init__(self):
@@ -495,6 +532,13 @@ def test_lightning_drives_a_run_and_never_sees_its_data(data, tmp_path, recwarn)
     assert not [w for w in recwarn if "configure_optimizers" in str(w.message)]
 
 
+def test_lightning_takes_correlated_noise_too(data, tmp_path):
+    module = private_module(data, **apart())
+    lightning_trainer(tmp_path).fit(module)
+    assert module.run.finished and module.run.process.strategy == square_root(2)
+    assert 7.99 < module.run.epsilon().upper <= 8.0
+
+
 def test_lightning_ends_with_the_run_and_follows_its_schedule(data, tmp_path):
     module = Small()
     rule = torch.optim.SGD(module.parameters(), lr=1.0)
@@ -542,6 +586,14 @@ def test_lightning_refuses_losses_that_mix_examples(data, tmp_path):
     module = private_module(data, Centring())
     with pytest.raises(InvalidInput, match=r"test_adapters\.py"):
         lightning_trainer(tmp_path).fit(module)
+
+
+def test_lightning_validates_on_public_data_only(data, tmp_path):
+    module = private_module(data)
+    private_data = module._private.data
+    for own in (private_data, Subset(private_data, [1, 2])):
+        with pytest.raises(InvalidInput, match="private training data"):
+            lightning_trainer(tmp_path).fit(module, val_dataloaders=DataLoader(own))
 
 
 def test_lightning_in_several_processes_is_refused(data, monkeypatch):

@@ -39,6 +39,7 @@ from tightrope.train import (
     GaussianNoise,
     PoissonSampler,
     SeparatedSampler,
+    check_run,
     private,
 )
 
@@ -267,6 +268,11 @@ def test_a_ledger_counts_the_whole_run(tmp_path) -> None:
 def test_what_does_not_fit_is_refused(make, words: str) -> None:
     with pytest.raises((InvalidInput, DoesNotApply), match=words):
         make(CorrelatedNoise(square_root(4), NOISE))
+
+
+def test_the_doctor_says_what_it_cannot_examine() -> None:
+    with pytest.raises(InvalidInput, match="hang together"):
+        check_run(learner(CorrelatedNoise(square_root(4), NOISE)))
 
 
 def test_noise_belongs_to_one_run_and_its_steps() -> None:

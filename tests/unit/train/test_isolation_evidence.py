@@ -161,6 +161,21 @@ def test_a_crash_does_not_lose_how_steps_were_kept_apart(make_run, take, tmp_pat
     again.close()
 
 
+def test_a_crash_after_a_resume_does_not_lose_what_the_resumed_part_was(make_run, take, tmp_path):
+    """It went on in another way, showed private values, and stopped before it was saved."""
+    how = {"folder": tmp_path, "save_every": 1_000}
+    for number, more in ((2, {}), (1, {"isolation": "one at a time", "sensitive": True}), (1, {})):
+        run = make_run(**how, **more)
+        take(run, number)
+        section = run.certificate(DELTA)["run"]["isolation"]
+        if number == 2:
+            run.folder.save()
+        run.folder.close()
+    hows = [(one["from_step"], one["how"]) for one in section["examples"]]
+    assert hows == [(1, "proved"), (3, "one at a time"), (4, "proved")]
+    assert section["private_values_shown"]
+
+
 # ---- forgeries -------------------------------------------------------------------------------
 @pytest.fixture
 def certificate(make_run, take):

@@ -707,6 +707,32 @@ def test_a_step_that_fails_on_its_records_is_the_last():
         run.take_step()
 
 
+def test_a_data_set_that_ends_the_program_does_not_choose_its_batches():
+    """Whoever catches the end of a program and goes on had batches drawn anew."""
+
+    class Leaving(torch.utils.data.Dataset):
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, i):
+            if leaves[0]:
+                raise SystemExit
+            return torch.ones(2)
+
+    leaves, model = [False], nn.Linear(2, 1)
+    run = PrivateRun(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), Leaving(),
+        lambda m, x: m(x).sum(1), sampler=FullBatchSampler(), clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0), expected_batch_size=20, steps=6,
+    )  # fmt: skip
+    leaves[0] = True
+    with pytest.raises(SystemExit):
+        run.take_step()
+    leaves[0] = False
+    with pytest.raises(ModelNotPrivate, match="takes no further step"):
+        run.take_step()
+
+
 @pytest.mark.parametrize("arithmetic", ["bounded", "strict"])
 @pytest.mark.parametrize("frozen_first", [True, False])
 def test_a_layer_is_frozen_or_unfrozen_between_steps(frozen_first, arithmetic):

@@ -105,7 +105,7 @@ def test_drawing_rows_of_users_has_the_account_of_groups(run_of_users):
 
 
 def test_users_with_more_rows_than_stated_are_refused(run_of_users):
-    with pytest.raises(InvalidInput, match="at most 3 rows, and 1 of these users"):
+    with pytest.raises(InvalidInput, match="at most 3 rows, and some of these users"):
         run_of_users(network(), PoissonSampler(0.5, users=Users(3)))
 
 

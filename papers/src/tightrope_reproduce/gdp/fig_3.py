@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from tightrope.guarantee.approx.curve import tradeoff as approx_tradeoff
+from tightrope.guarantee.approx import tradeoff as approx_tradeoff
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
 from tightrope.validate import FloatArray

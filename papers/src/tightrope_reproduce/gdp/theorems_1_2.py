@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from tightrope.guarantee.approx.curve import tradeoff as approx_tradeoff
+from tightrope.guarantee.approx import tradeoff as approx_tradeoff
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.gdp.analyses import Analyses

@@ -16,7 +16,8 @@ from tightrope.numerics.hull import least_cost, minorant
 from tightrope.numerics.interval import Interval
 from tightrope.process.convex import ContractiveIteration
 from tightrope.report.style import COLOURS
-from tightrope.theorems.last_iterate.descent import HiddenHull, printed_shifts
+from tightrope.theorems.last_iterate.descent import HiddenHull
+from tightrope_reproduce.formulas.last_iterates import printed_shifts
 from tightrope_reproduce.item import (
     Item,
     Line,

@@ -17,7 +17,7 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 from tightrope.process.convex import ConvexLoss, CyclicSGD
 from tightrope.report.style import COLOURS
-from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic, cyclic_mu_curve
+from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic
 from tightrope_reproduce.formulas import moments_accountant
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict, check
 
@@ -38,7 +38,7 @@ COLUMNS = (
 def run(setting: Setting) -> Outcome:
     after = np.unique(np.geomspace(1, RECORDS, setting.points(full=200, quick=25)).astype(int))
     position = RECORDS + 1 - after[::-1]
-    one, many = (cyclic_mu_curve(_process(e))[position - 1] for e in (1, EPOCHS))
+    one, many = (HiddenCyclic.mu_curve(_process(e))[position - 1] for e in (1, EPOCHS))
     printed = moments_accountant.epsilon(1.0 / one, 1, DELTA)  # Theorem 23 with Lemma 14
     gaussian, several = profile.epsilon(DELTA, one), profile.epsilon(DELTA, many)
     table = Table(
@@ -64,7 +64,7 @@ def _process(epochs: int = 1, position: int | None = None) -> CyclicSGD:
 
 
 def _first_over_last() -> Line:
-    mus = cyclic_mu_curve(_process())
+    mus = HiddenCyclic.mu_curve(_process())
     what = f"Renyi loss of the first of {RECORDS} people over that of the last"
     return check(what, 1.0 / RECORDS, float((mus[0] / mus[-1]) ** 2), within=1e-12)
 

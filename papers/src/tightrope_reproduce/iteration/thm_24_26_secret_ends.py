@@ -17,10 +17,8 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 from tightrope.process.convex import ConvexLoss, SkipSGD, StopSGD
 from tightrope.report.style import COLOURS
-from tightrope.theorems.last_iterate.sampled import (
-    HiddenSkip,
-    HiddenStop,
-    StopTerm,
+from tightrope.theorems.last_iterate.sampled import HiddenSkip, HiddenStop, StopTerm
+from tightrope_reproduce.formulas.last_iterates import (
     corrected_stop_renyi,
     printed_stop_renyi,
     skip_mu_curve,

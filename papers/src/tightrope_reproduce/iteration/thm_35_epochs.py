@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.approx.simple import amplified
+from tightrope.guarantee.approx import amplified
 from tightrope.guarantee.gaussian.profile import analytic_noise
 from tightrope.process import Adjacency
 from tightrope.process.convex import ConvexLoss, CyclicSGD, LocalGradient

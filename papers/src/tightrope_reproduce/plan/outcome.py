@@ -14,14 +14,10 @@ from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process.convex import SkipSGD, StopSGD
-from tightrope.theorems.last_iterate.sampled import (
-    HiddenSkip,
-    HiddenStop,
-    HiddenStopRenyi,
-    skip_mu_curve,
-)
+from tightrope.theorems.last_iterate.sampled import HiddenSkip, HiddenStop, HiddenStopRenyi
 from tightrope.theorems.last_iterate.steps import step_mu
 from tightrope.validate import FloatArray, check_count
+from tightrope_reproduce.formulas.last_iterates import skip_mu_curve
 
 __all__ = ["ConvexPlan"]
 

@@ -15,8 +15,7 @@ from collections.abc import Callable
 
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.convex import ConvexLoss, StopSGD
 from tightrope.theorems.last_iterate.sampled import StopProfile, StopTerm

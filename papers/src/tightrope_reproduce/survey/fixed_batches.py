@@ -19,7 +19,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
-from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic, cyclic_mu_curve
+from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -38,7 +38,7 @@ BATCHES, EPOCHS, SIGMA, DELTA = 100, 20, 4.0, 1e-6
 
 def run(setting: Setting) -> Outcome:
     setup = _setup(BATCHES, EPOCHS)
-    mus = cyclic_mu_curve(cyclic(setup, SIGMA))
+    mus = HiddenCyclic.mu_curve(cyclic(setup, SIGMA))
     batches = _batches(setting)
     exact = profile.epsilon_bounds(DELTA, mus[batches - 1])[1]
     printed = float(profile.epsilon(DELTA, _printed_mu(BATCHES, EPOCHS, SIGMA)))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.accounting import account
-from tightrope.guarantee.approx.simple import advanced, amplified, shortcut
+from tightrope.guarantee.approx import advanced, amplified, shortcut
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS

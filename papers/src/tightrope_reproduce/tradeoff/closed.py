@@ -22,7 +22,7 @@ from typing import final
 import numpy as np
 from scipy.special import expit, ndtri
 
-from tightrope.guarantee.approx.curve import tradeoff, tradeoff_bounds
+from tightrope.guarantee.approx import tradeoff, tradeoff_bounds
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray, check_delta, check_real
 from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff, outward

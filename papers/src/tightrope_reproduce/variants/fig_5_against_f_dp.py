@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve
 from tightrope.guarantee.renyi import best_for_delta
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling

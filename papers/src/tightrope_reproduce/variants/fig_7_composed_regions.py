@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve
 from tightrope.guarantee.renyi import region_of_curve, region_of_level
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.formulas import area

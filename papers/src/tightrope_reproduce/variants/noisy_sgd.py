@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.accounting import Account, account
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, TableTerm
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, TableTerm
 from tightrope.guarantee.renyi import region_of_curve, region_of_level
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.theorems.poisson_renyi import LeadingTerm, PoissonGaussianRdpMtz19

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from tightrope.guarantee.approx.simple import advanced
+from tightrope.guarantee.approx import advanced
 from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS

@@ -6,7 +6,10 @@ Conditions: 0 <= mu <= inf; delta takes every real eps, the inverses eps >= 0 an
 Validity: exact for N(0,1) against N(mu,1); mu-GDP means at least as private as this pair.
 Source: Balle and Wang 2018 (arXiv:1805.06530), Theorems 8 and 9; Dong, Roth and Su 2019
     (arXiv:1905.02383).
-Error: stated in `kernel`, `inverse` and `curve`; `*_bounds` and `*_interval` enclose the truth.
+Error: stated in `kernel` and `inverse`; `*_bounds` and `*_interval` enclose the truth. Of the
+    trade-off function, a relative error below 3e-13 was measured for mu <= 1e3 and values down to
+    1e-300 (rounding of Phi^-1, amplified in the tails); the bounds move type_i and the result by
+    _CURVE_MARGIN each, in all ten times that.
 Vectors: gdp_delta, gdp_eps, tradeoff_gaussian, gaussian_sigma in tests/golden/tradeoff.json.
 
 Everything broadcasts over arrays and gives a float for floats.
@@ -21,10 +24,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from tightrope.errors import DoesNotApply, InvalidInput
-from tightrope.guarantee.gaussian import curve, inverse, kernel, profile
+from tightrope.guarantee.gaussian import inverse, kernel, profile
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP, root_up, times_up
 from tightrope.validate import (
@@ -48,6 +51,7 @@ __all__ = [
     "mu_bounds",
     "tradeoff_bounds",
     "delta_interval",
+    "log_gaussian_delta",
     "epsilon_interval",
     "mu_interval",
     "tradeoff_interval",
@@ -86,7 +90,7 @@ def mu(epsilon: ArrayLike, delta: ArrayLike) -> Any:
 def tradeoff(type_i: ArrayLike, mu: ArrayLike) -> Any:
     """G_mu(type_i), the smallest type II error."""
     a, m, shape = _together(check_probability(type_i, "type_i"), _mu(mu))
-    return _shaped(curve.tradeoff_of(a, m), shape)
+    return _shaped(_tradeoff_of(a, m), shape)
 
 
 def delta_bounds(epsilon: ArrayLike, mu: ArrayLike) -> tuple[Any, Any]:
@@ -116,11 +120,17 @@ def mu_bounds(epsilon: ArrayLike, delta: ArrayLike) -> tuple[Any, Any]:
 def tradeoff_bounds(type_i: ArrayLike, mu: ArrayLike) -> tuple[Any, Any]:
     """(lower, upper) around G_mu(type_i)."""
     a, m, shape = _together(check_probability(type_i, "type_i"), _mu(mu))
-    return _both(curve.tradeoff_bounds_of(a, m), shape)
+    return _both(_tradeoff_bounds_of(a, m), shape)
 
 
 def delta_interval(epsilon: float, mu: float) -> Interval:
     return Interval(*delta_bounds(float(epsilon), float(mu)))
+
+
+def log_gaussian_delta(epsilon: float, mu: float) -> Interval:
+    """ln delta of N(mu,1) against N(0,1) for every real eps."""
+    low, high = log_delta_bounds(epsilon, mu)
+    return Interval(low, min(high, 0.0))
 
 
 def epsilon_interval(delta: float, mu: float) -> Interval:
@@ -229,3 +239,28 @@ def classical_noise(epsilon: float, delta: float, sensitivity: float = 1.0) -> f
     return float(
         check_positive(sensitivity, "sensitivity") * math.sqrt(2.0 * math.log(1.25 / d)) / eps * _UP
     )
+
+
+# ---- the trade-off function
+_CURVE_MARGIN = 1.5e-12
+
+
+def _tradeoff_of(type_i: FloatArray, mu: FloatArray) -> FloatArray:
+    """G_mu; 0 at type_i = 1, and 1 at type_i = 0 unless mu is infinite."""
+    value = ndtr(-ndtri(type_i) - np.minimum(mu, 1e300))
+    value = np.where(type_i >= 1.0, 0.0, np.where(type_i <= 0.0, 1.0, value))
+    return np.where(mu == np.inf, 0.0, np.where(mu == 0.0, 1.0 - type_i, value))
+
+
+def _tradeoff_bounds_of(type_i: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(lower, upper) around G_mu."""
+    # near 1 the margin is relative to 1 - type_i, which is exact there
+    room = _CURVE_MARGIN * np.minimum(type_i, 1.0 - type_i)
+    left, right = np.nextafter(type_i - room, 0.0), np.nextafter(type_i + room, 1.0)
+    lower = _tradeoff_of(right, mu) * (1.0 - _CURVE_MARGIN)
+    upper = _tradeoff_of(left, mu) * (1.0 + _CURVE_MARGIN)
+    upper = np.maximum(upper, np.finfo(np.float64).tiny)  # ndtr gives 0 for subnormal numbers
+    ends = (type_i <= 0.0) | (type_i >= 1.0) | (mu == np.inf)
+    exact = _tradeoff_of(type_i, mu)
+    upper = np.minimum(upper, np.nextafter(1.0 - type_i, 1.0))
+    return np.where(ends, exact, np.minimum(lower, upper)), np.where(ends, exact, upper)

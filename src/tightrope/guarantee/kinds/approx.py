@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from tightrope.guarantee.approx import curve
+from tightrope.guarantee import approx
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
@@ -37,7 +37,7 @@ class ApproxGuarantee(Guarantee):
         eps = check_real(epsilon, "epsilon", low=0.0)
         if eps >= self.level:
             return Interval.exact(self.failure)
-        return _around(float(curve.implied_delta(eps, self.level, self.failure))).clamp(0.0, 1.0)
+        return _around(float(approx.implied_delta(eps, self.level, self.failure))).clamp(0.0, 1.0)
 
     def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
@@ -66,12 +66,12 @@ class ApproxGuarantee(Guarantee):
 
     def _one_tradeoff(self, type_i: float) -> Interval:
         """f(a) = max{0, 1 - delta - e^eps a, e^-eps (1 - delta - a)}."""
-        return curve.tradeoff_interval(
+        return approx.tradeoff_interval(
             check_probability(type_i, "type_i"), self.level, self.failure
         )
 
     def directions(self) -> tuple[Components, ...] | None:
-        from tightrope.guarantee.loss.profile import approx_pair
+        from tightrope.guarantee.loss.pairs import approx_pair
 
         if self.level > _LARGEST_LEVEL:
             return None

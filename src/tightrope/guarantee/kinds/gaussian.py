@@ -83,7 +83,7 @@ class GaussianGuarantee(Guarantee):
         return GaussianGuarantee(mu, self.adjacency, self.validity, self.records * size, least)
 
     def directions(self) -> tuple[Components, ...] | None:
-        from tightrope.guarantee.loss.profile import GaussianPair
+        from tightrope.guarantee.loss.pairs import GaussianPair
 
         if self.mu == float("inf"):
             return None

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import final
 
-from tightrope.guarantee.approx.simple import group as approx_group
+from tightrope.guarantee.approx import group as approx_group
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.from_profile import invert
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.tradeoff import invert
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP, log_down, over_down, rest_down, rest_up
 from tightrope.process import Adjacency

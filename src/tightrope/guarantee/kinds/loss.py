@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import final
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee import from_profile
+from tightrope.guarantee import tradeoff
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian.profile import group_mu
 from tightrope.guarantee.loss import profile
@@ -19,15 +19,15 @@ from tightrope.guarantee.loss.abstract import (
     infinite_log_mass,
     largest_loss,
 )
-from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
-from tightrope.guarantee.loss.mixture import MOST_MEMBERS
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     GaussianMixturePair,
     GaussianPair,
     PublicMixturePair,
     SampledGaussianPair,
 )
+from tightrope.guarantee.loss.pairs.mixture import MOST_MEMBERS
+from tightrope.guarantee.loss.renyi import renyi
 from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.rounding import rest_down, rest_up
 from tightrope.process import Adjacency
@@ -162,7 +162,7 @@ class LossGuarantee(Guarantee):
             worst = Interval.worst([_ruled_out(order) for order in self.orders])
             return Interval(rest_down(worst.upper), rest_up(worst.lower))
         try:
-            return from_profile.tradeoff(self, type_i)
+            return tradeoff.tradeoff(self, type_i)
         except NotCertified:
             if self.otherwise is None:
                 raise
@@ -170,7 +170,7 @@ class LossGuarantee(Guarantee):
 
     def _curve(self, type_i: FloatArray) -> IntervalArray | None:
         with suppress(NotCertified):
-            return from_profile.tradeoff_curve(self, type_i)
+            return tradeoff.tradeoff_curve(self, type_i)
         return None
 
     def profile(self) -> LossCurve:

@@ -34,7 +34,7 @@ from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import Direction, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import Direction, SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
@@ -44,6 +44,7 @@ __all__ = ["ParticipationGuarantee"]
 _EDGES = 1000
 _TAIL = 1e-200  # of the counts that stand for every larger one
 _ROUNDING = 1e-11
+_LARGEST_LOSS = 1e150  # that the Gaussian profile is asked about
 _LARGEST_MU = 20.0  # of the exact composition
 
 
@@ -97,7 +98,7 @@ class ParticipationGuarantee(Guarantee):
         low, high = 0.0, self.without_sampling.epsilon(d).upper
         if self._delta(low) <= d:
             return Interval.exact(low)
-        while high - low > 1e-10 * high and math.isfinite(high):
+        while high - low > 1e-10 * high and high <= _LARGEST_LOSS:
             middle = 0.5 * (low + high)
             low, high = (middle, high) if self._delta(middle) > d else (low, middle)
         return self._from(lambda: self._attained.epsilon(d), high)

@@ -11,8 +11,8 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.from_profile import invert
-from tightrope.guarantee.loss.profile import DiscretePair
+from tightrope.guarantee.loss.pairs import DiscretePair
+from tightrope.guarantee.tradeoff import invert
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real

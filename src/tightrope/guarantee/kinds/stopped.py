@@ -8,7 +8,7 @@ from typing import final
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.tradeoff.of_profile import Profile
+from tightrope.guarantee.tradeoff import Profile
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_real

@@ -14,11 +14,11 @@ from functools import lru_cache
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
-from tightrope.guarantee.loss.lattice import LatticeLaw, build
-from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
+from tightrope.guarantee.loss.lattice.law import LatticeLaw, build
+from tightrope.guarantee.loss.lattice.plan import guesses, plain_plan
 from tightrope.numerics.interval import Interval
 
-__all__ = ["LossCurve", "LatticeCurve"]
+__all__ = ["LatticeCurve", "LossCurve"]
 
 _MOST_KINDS, _MOST_LAWS = 16, 12
 _FEW = 20  # steps up to which a fine law is cheaper than the exact method

@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.discrete import DiscretePair
+from tightrope.guarantee.loss.pairs import DiscretePair
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.validate import FloatArray
 

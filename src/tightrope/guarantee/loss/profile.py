@@ -18,65 +18,26 @@ from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
     Components,
-    LogMasses,
     infinite_log_mass,
     is_single,
     largest_loss,
 )
-from tightrope.guarantee.loss.allocation import AllocationPair
-from tightrope.guarantee.loss.closed_form import log_delta_single
-from tightrope.guarantee.loss.contour_line import are_reversed, log_chernoff
-from tightrope.guarantee.loss.discrete import (
-    DiscretePair,
-    approx_pair,
-    discrete_gaussian_pair,
-    discrete_laplace_pair,
-    randomized_response_pair,
-)
-from tightrope.guarantee.loss.gaussian import (
-    Direction,
-    FixedSizeGaussianPair,
-    GaussianPair,
-    SampledGaussianPair,
-)
+from tightrope.guarantee.loss.contour.line import are_reversed, log_chernoff
 from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
-from tightrope.guarantee.loss.lattice_delta import MAX_KINDS
-from tightrope.guarantee.loss.mixture import GaussianMixturePair
-from tightrope.guarantee.loss.public_mixture import PublicMixturePair
+from tightrope.guarantee.loss.lattice.law import MAX_KINDS
+from tightrope.guarantee.loss.pairs import (
+    GaussianPair,
+)
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 from tightrope.numerics.rounding import down, log_down, up
 
-__all__ = [
-    "delta",
-    "epsilon",
-    "worst_delta",
-    "worst_epsilon",
-    "AbstractLossPair",
-    "LogMasses",
-    "AllocationPair",
-    "Direction",
-    "GaussianPair",
-    "SampledGaussianPair",
-    "FixedSizeGaussianPair",
-    "GaussianMixturePair",
-    "PublicMixturePair",
-    "LaplacePair",
-    "BoundedRangePair",
-    "LaplaceMixturePair",
-    "DiscretePair",
-    "approx_pair",
-    "randomized_response_pair",
-    "discrete_gaussian_pair",
-    "discrete_laplace_pair",
-    "log_delta_single",
-]
+__all__ = ["delta", "epsilon", "worst_delta", "worst_epsilon"]
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
 _MUCH = 0.1  # of delta
 _MANY_KINDS = 64  # of steps: more are grouped where they cannot be followed one by one
-_COSTLY, _MANY_COSTLY = (GaussianMixturePair, AllocationPair), 128
+_MANY_COSTLY = 128
 _MANY, _CLOSE = 10**6, 5e-6  # steps, and the relative width of an epsilon
 
 
@@ -112,7 +73,7 @@ def _delta_and_reverse(
 
 def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[Interval, float]:
     if is_single(components):
-        return log_delta_single(components[0][0], epsilon), 0.0
+        return components[0][0].log_delta_single(epsilon), 0.0
     if epsilon > _HUGE:  # tilts of a line there are too small to be worth the work
         bound = log_chernoff(components, epsilon, _UNSEEN)
         if bound <= _UNSEEN:
@@ -140,7 +101,7 @@ def _parts_of_sum(components: Components) -> tuple[float, float, float]:
     """
     slopes, tops, by_top = list[float](), list[float](), list[tuple[AbstractLossPair, int]]()
     for pair, n in components:
-        slope = pair.zero_concentrated if isinstance(pair, DiscretePair) else math.inf
+        slope = pair.zero_concentrated
         if pair.least_infinite_mass < pair.infinite_mass and slope < math.inf:
             slopes.append(n * slope)
         else:
@@ -176,7 +137,7 @@ def _log_delta_of_sum(components: Components, epsilon: float) -> Interval:
 
 def _is_costly(components: Components) -> bool:
     """Does following each kind by itself take minutes?"""
-    return sum(isinstance(pair, _COSTLY) for pair, _ in components) > _MANY_COSTLY
+    return sum(pair.is_costly for pair, _ in components) > _MANY_COSTLY
 
 
 def _groups(components: Components) -> tuple[Components, Components] | None:
@@ -290,14 +251,14 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
     if delta == 0.0 or pair.infinite_mass == delta:
         return Interval(0.0 if top == math.inf else max(0.0, largest.lower), max(top, 0.0))
     target = math.log(delta)
-    if log_delta_single(pair, 0.0).upper <= target:
+    if pair.log_delta_single(0.0).upper <= target:
         return Interval.exact(0.0)
     seen: dict[float, Interval] = {}
 
     def excess(epsilon: float) -> float:
         if epsilon >= top:  # above every finite loss, whatever rounding makes of the closed form
             return -1.0
-        seen[epsilon] = log_delta_single(pair, epsilon)
+        seen[epsilon] = pair.log_delta_single(epsilon)
         return max(seen[epsilon].upper, -1e300) - target
 
     reach = top * (1.0 + 1e-12) if top < 1e307 else 1e8
@@ -306,7 +267,7 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
     below = max((e for e, value in seen.items() if value.lower > target), default=0.0)
     for share in _SHARES:  # the search came from above, and may have stayed there
         near = upper * (1.0 - share)
-        if near <= below or log_delta_single(pair, near).lower > target:
+        if near <= below or pair.log_delta_single(near).lower > target:
             below = max(below, near)
             break
     return Interval(min(below, upper), upper)
@@ -314,10 +275,7 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
 
 def _gaussian_mu(components: Components) -> float | None:
     """Composed Gaussian pairs are one Gaussian pair."""
-    mus = [pair.mu for pair, _ in components if isinstance(pair, GaussianPair)]
-    if len(mus) != len(components):
+    if any(pair.family is not GaussianPair for pair, _ in components):
         return None
+    mus = [pair.strength[0] for pair, _ in components]
     return compose_mu(mus, [count for _, count in components]) if mus else 0.0
-
-
-# ---- The pairs, gathered: ordered dominating pairs (P, Q) with L = ln dP/dQ ----------------------

@@ -4,7 +4,7 @@ The way of reading: kernel, binary (the divergence of two outcomes) -> stationar
 (Theorem 3), randomized_response, two_sided -> optimal (the inverses) -> routes, best (over orders).
 """
 
-from tightrope.guarantee.kinds.renyi_curve import TabulatedCurve
+from tightrope.guarantee.kinds.renyi import TabulatedCurve
 from tightrope.guarantee.renyi.best import (
     ROUTES,
     Best,

@@ -22,7 +22,7 @@ import numpy as np
 
 from tightrope.validate import FloatArray
 
-__all__ = ["log_kernel", "log_expm1", "log_growth", "softplus"]
+__all__ = ["log_kernel", "log_excess", "log_expm1", "log_growth", "softplus"]
 
 _SMALL = 0.5
 _LARGE = 30.0
@@ -68,6 +68,12 @@ def _log_kernel_above(t: FloatArray, s: FloatArray) -> FloatArray:
     """s > 30: ln g(s) = s - ln s + log1p(-(1+s)e^-s), and g(-t) is a correction."""
     log_g = s - np.log(s) + np.log1p(-(1.0 + s) * np.exp(-s))
     return np.asarray(np.log(t) + log_g + np.log1p(-_g(-t) * np.exp(-log_g)))
+
+
+def log_excess(loss: FloatArray, order: float) -> FloatArray:
+    """ln(x^order - 1 - order (x - 1)) for x = e^loss; a loss of -inf gives ln(order - 1)."""
+    z = np.full_like(loss, order - 1.0)
+    return np.asarray(np.log(z) + log_kernel(loss, z) + np.maximum(loss, 0.0))
 
 
 def log_expm1(x: FloatArray) -> FloatArray:

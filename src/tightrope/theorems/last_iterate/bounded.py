@@ -13,8 +13,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.numerics.hull import least_cost_shifts, least_window_cost, rounding
 from tightrope.process import Process
 from tightrope.process.convex import (

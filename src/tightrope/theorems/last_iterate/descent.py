@@ -126,6 +126,12 @@ class HiddenCyclic:
             float(_cyclic_mu(process, position)), process.adjacency, Validity.BOUND
         )
 
+    @classmethod
+    def mu_curve(cls, process: CyclicSGD) -> FloatArray:
+        """mu for the records of batch 1, 2, ...: later batches are less protected."""
+        require(cls.applies(process))
+        return np.asarray(_cyclic_mu(process, np.arange(1, process.batches_per_epoch + 1)))
+
 
 _LEAST_SQUARE = 1e-280  # powers of c below this are rounded up to it
 
@@ -147,14 +153,6 @@ def cyclic_squared_mu(factor: float, batches: int, epochs: int, position: ArrayL
     return (np.maximum(square, _LEAST_SQUARE) if factor > 0.0 else square)[()]
 
 
-def printed_shifts(batches: int, epochs: int, position: int) -> FloatArray:
-    """The papers' shifts over one step's sensitivity, for c = 1 (Theorem 35; VI-A corrected)."""
-    steps = np.arange(1, batches * epochs + 1)
-    last_use = batches * (epochs - 1) + position
-    late = np.where(steps < last_use, 1.0 / batches, 1.0 / (batches - position + 1.0))
-    return np.where(steps < position, 0.0, late)
-
-
 def geometric_sum(factor: float, count: ArrayLike) -> Any:
     """1 + factor + ... + factor^(count-1)."""
     count = np.asarray(count, dtype=np.float64)
@@ -163,13 +161,6 @@ def geometric_sum(factor: float, count: ArrayLike) -> Any:
     if factor == 0.0:
         return np.minimum(count, 1.0)[()]
     return (np.expm1(count * math.log(factor)) / (factor - 1.0))[()]
-
-
-def cyclic_mu_curve(process: CyclicSGD) -> FloatArray:
-    """mu for the records of batch 1, 2, .. batches_per_epoch: later batches are less protected."""
-    require(HiddenCyclic.applies(process))
-    positions = np.arange(1, process.batches_per_epoch + 1)
-    return np.asarray(_cyclic_mu(process, positions))
 
 
 def _cyclic_mu(process: CyclicSGD, position: ArrayLike) -> Any:
@@ -291,8 +282,7 @@ def composed_squared_mu(process: Process) -> float:
         uses = process.steps
     elif isinstance(process, CyclicSGD):
         uses = process.epochs
-    mu = step_mu(process)
-    return uses * (mu * mu)  # inf where it is beyond a double; a power would raise
+    return uses * step_mu(process) ** 2
 
 
 @final

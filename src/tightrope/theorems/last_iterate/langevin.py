@@ -9,8 +9,7 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
 from tightrope.process import Process
 from tightrope.process.convex import ConvexLoss, NoisyGradientDescent, SubsampledSGD
 from tightrope.theorems.base import REPLACED, Refusal, Source, require
@@ -77,24 +76,6 @@ class HiddenLangevin:
         eta_lambda = process.step_size * process.loss.strong_convexity
         slope = rho(step_mu(process), eta_lambda, process.steps) * (1.0 + 1e-14)
         return RenyiGuarantee(RenyiCurve.of(LinearTerm(slope)), process.adjacency, Validity.BOUND)
-
-
-def rho_log_sobolev(
-    sensitivity: float,
-    records: int,
-    constant: float,
-    deviation: float,
-    step_size: float,
-    steps: int,
-) -> float:
-    """D_a / a where all laws on the way satisfy a log-Sobolev inequality with this constant.
-
-    (S^2/(2 c s^4 n^2)) (1 - e^{-s^2 c eta K}) in the diffusion's convention (s = `deviation`), the
-    survey's form before strong convexity is used; lambda-strong convexity gives c = lambda/(2 s^2).
-    """
-    rate = deviation**2 * constant
-    scale = sensitivity**2 / (2.0 * rate * deviation**2 * records**2)
-    return -scale * math.expm1(-rate * step_size * steps)
 
 
 def rho(step: float, eta_lambda: float, steps: int) -> float:

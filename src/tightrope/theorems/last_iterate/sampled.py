@@ -21,16 +21,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, ndtr
 
-from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
-from tightrope.guarantee.loss.profile import FixedSizeGaussianPair, GaussianPair
-from tightrope.process import Adjacency, Process
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
+from tightrope.guarantee.loss.pairs import FixedSizeGaussianPair, GaussianPair
+from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, Process
 from tightrope.process.convex import SkipSGD, StopSGD, SubsampledSGD
 from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
 from tightrope.theorems.last_iterate.descent import (
@@ -39,12 +37,12 @@ from tightrope.theorems.last_iterate.descent import (
     geometric_sum,
 )
 from tightrope.theorems.last_iterate.steps import (
-    LARGEST_MU,
     contraction,
     convexity_refusal,
     refusal,
     step_mu,
 )
+from tightrope.theorems.sampling import SampledGaussianReplaceDrs19
 from tightrope.validate import FloatArray
 
 _FAR = 20.0
@@ -76,18 +74,6 @@ def _renyi_at(order: float, squared_mus: FloatArray, weights: FloatArray) -> flo
     rest = max(0.0, 1.0 - float(weights.sum()))
     terms = np.append(exponents, 0.0)
     return float(logsumexp(terms, b=np.append(weights, rest))) / (order - 1.0)
-
-
-def renyi_by_lemma_25(order: float, divergences: ArrayLike, weights: ArrayLike) -> float:
-    """(1 + c) sum_i p_i D_i with c = (order - 1) max D_i, which must not exceed 1."""
-    values, shares = np.asarray(divergences, float), np.asarray(weights, float)
-    c = (order - 1.0) * float(values.max())
-    if c > 1.0:
-        raise InvalidInput(
-            f"Lemma 25 needs (order - 1) * divergence <= 1 for each part; got {c:g}. Use "
-            "renyi_of_mixture, which needs no condition."
-        )
-    return (1.0 + c) * float(values @ shares)
 
 
 def blocks(count: int, exact: int) -> tuple[FloatArray, FloatArray]:
@@ -133,7 +119,15 @@ class HiddenSampled:
 
     @classmethod
     def applies(cls, process: Process) -> Refusal | None:
-        return refusal(cls.NAME, process, (SubsampledSGD,)) or convexity_refusal(cls.NAME, process)
+        reason = refusal(cls.NAME, process, (SubsampledSGD,)) or convexity_refusal(
+            cls.NAME, process
+        )
+        if reason is None and step_mu(process) > _LARGEST_MU:
+            return Refusal(
+                f"{cls.NAME} needs noise of at least a quarter of what a record moves; got mu = "
+                f"{step_mu(process):g} for a step. Composition gives the answer."
+            )
+        return reason
 
     @classmethod
     def guarantee(cls, process: SubsampledSGD) -> Guarantee:
@@ -147,12 +141,14 @@ class HiddenSampled:
         window, share = best_window(process)
         gap = float(gap_mu(process, window)) / math.sqrt(share) * (1.0 + 1e-12)
         step = 2.0 * step_mu(process) / math.sqrt(1.0 - share) * (1.0 + 1e-14)
+        step = max(step, _SMALLEST_MU)  # less noise than there is
         parts: tuple[Any, ...] = ((FixedSizeGaussianPair(process.rate, step), window),)
         if gap > 0.0:
             parts = ((GaussianPair(gap), 1), *parts)
         return LossGuarantee((parts,), process.adjacency, Validity.BOUND)
 
 
+_LARGEST_MU, _SMALLEST_MU = 5.0, 1e-5  # of a step, that the composition answers for
 _SHARES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
 
 
@@ -216,13 +212,9 @@ class HiddenSampledComposition:
     @classmethod
     def guarantee(cls, process: SubsampledSGD) -> Guarantee:
         require(cls.applies(process))
-        mu = step_mu(process) * (1.0 + 1e-15)
-        if process.batch_size == process.records or mu > LARGEST_MU:  # a batch hides nothing then
-            return GaussianGuarantee(
-                mu * math.sqrt(process.steps), process.adjacency, Validity.BOUND
-            )
-        pair = FixedSizeGaussianPair(process.rate, mu)
-        return LossGuarantee((((pair, process.steps),),), process.adjacency, Validity.BOUND)
+        noise = 2.0 / step_mu(process) * (1.0 - 1e-15)  # a replaced record moves two units
+        steps = NoisySGD(FixedSizeSampling(process.rate), noise, process.steps, process.adjacency)
+        return SampledGaussianReplaceDrs19.guarantee(steps).as_bound()
 
 
 @final
@@ -271,13 +263,6 @@ def used_probability(records: int, index: int) -> float:
     return min(index, starts) / starts
 
 
-def skip_renyi(order: float, records: int, index: int, step: float, factor: float = 1.0) -> float:
-    """The Renyi form at one order; `step` is the mu of one step that uses the record."""
-    square = np.array([step**2 * cyclic_squared_mu(factor, records, 1, index)])
-    weight = np.array([used_probability(records, index)])
-    return float(renyi_of_mixture(np.array([order]), square, weight)[0])
-
-
 @dataclass(frozen=True)
 class SkipProfile:
     """delta(eps) = p delta(eps; mu)."""
@@ -287,14 +272,6 @@ class SkipProfile:
 
     def __call__(self, epsilon: float) -> float:
         return profile_of_mixture(epsilon, np.array([self.mu]), np.array([self.probability]))
-
-
-def skip_mu_curve(process: SkipSGD) -> FloatArray:
-    """mu_t of the plain pass for every index; the record is used with `used_probability`."""
-    require(HiddenSkip.applies(process))
-    factor = contraction(process.loss, process.step_size)
-    squares = cyclic_squared_mu(factor, process.records, 1, np.arange(1, process.records + 1))
-    return np.asarray(step_mu(process) * np.sqrt(squares) * (1.0 + 1e-14))
 
 
 @final
@@ -408,14 +385,3 @@ class StopTerm:
         steps, sizes = blocks(self.records - self.index + 1, self.exact_up_to)
         squares = self.step**2 * stop_squared_mus(self.factor, steps)
         return renyi_of_mixture(orders, squares, sizes / self.records) * (1.0 + 1e-12)
-
-
-def printed_stop_renyi(order: float, records: int, step: float) -> float:
-    """Theorem 26 as printed, a step^2 ln(n)/n: FALSE at n = 1; for comparison only."""
-    return order * step**2 * math.log(records) / records
-
-
-def corrected_stop_renyi(order: float, records: int, step: float) -> float:
-    """a step^2 H_n/n, valid for (a-1) a step^2 <= 2: what the paper's own proof gives."""
-    harmonic = math.fsum(1.0 / np.arange(1.0, records + 1.0))
-    return order * step**2 * harmonic / records

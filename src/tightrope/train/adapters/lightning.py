@@ -29,8 +29,10 @@ from typing import Any, final
 import lightning
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from tightrope.errors import InvalidInput
+from tightrope.train.data import share_items
 from tightrope.train.fitting import settle
 from tightrope.train.private import private
 from tightrope.train.run import PrivateRun
@@ -118,6 +120,21 @@ class PrivateModule(lightning.LightningModule):
             self.log("noisy_gradient_norm", step.gradient_norm)
         if self.run.finished:
             self.trainer.should_stop = True
+
+    def on_validation_start(self) -> None:
+        """Validation is on public data: what it measures is logged, and may steer the training."""
+        private_data = self._private.data
+        if isinstance(private_data, DataLoader):
+            private_data = private_data.dataset
+        given = self.trainer.val_dataloaders
+        for loader in given if isinstance(given, list | tuple) else [given]:
+            if private_data is not None and share_items(
+                getattr(loader, "dataset", None), private_data
+            ):
+                raise InvalidInput(
+                    "The validation data are the private training data, or a part of them, and "
+                    "what is measured on them would be logged. Give public data."
+                )
 
     def on_fit_end(self) -> None:
         """The run is stored with its certificate; what it reserved and did not use is free."""

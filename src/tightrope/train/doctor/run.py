@@ -73,6 +73,12 @@ def _examinable(run: object) -> PrivateRun:
         raise InvalidInput("check_run examines one process; start the run without torchrun.")
     if in_parts(run.model):
         raise InvalidInput("check_run examines whole models; make the run without shard(model).")
+    if run.ledger.strategy is not None:
+        raise InvalidInput(
+            "check_run examines noise and batches that are drawn anew at every step; those of this "
+            f"run hang together ({run.ledger.strategy}). Examine the same run with GaussianNoise "
+            "and PoissonSampler; what differs is tested with the library."
+        )
     if run.records.length == 0:
         raise InvalidInput("The data set is empty; there is nothing to draw and to examine.")
     return run

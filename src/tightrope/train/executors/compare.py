@@ -33,6 +33,7 @@ __all__ = [
     "COMPARED",
     "ConstantDraws",
     "FloatForHalf",
+    "check_mapped",
     "check_runs",
     "compare",
     "made_data",
@@ -116,6 +117,15 @@ def check_runs(model: nn.Module, loss: Callable[..., Any], example: tuple[Any, .
     try:
         with torch.no_grad(), torch.random.fork_rng():
             loss(alike, *made_data(example, COMPARED))
+    except Exception as error:
+        raise InvalidInput(_fails(error)) from error
+
+
+def check_mapped(executor: Any, example: tuple[Any, ...]) -> None:
+    """Refuse a loss that fails on one example alone, of made data."""
+    try:
+        with torch.random.fork_rng():
+            executor.clipped_sum(made_data(example, 1), FlatClip(1.0), 1)
     except Exception as error:
         raise InvalidInput(_fails(error)) from error
 

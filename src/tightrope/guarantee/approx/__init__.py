@@ -1,1 +1,0 @@
-"""(epsilon, delta) guarantees: composition, group privacy, subsampling, trade-off function."""

@@ -1,0 +1,240 @@
+"""The smallest epsilon with delta(epsilon) <= delta, bracketed by lattice laws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import final
+
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
+from tightrope.guarantee.loss.lattice.law import (
+    MANY_KINDS,
+    LatticeLaw,
+    build,
+    counted,
+    law_at,
+    log_delta,
+)
+from tightrope.guarantee.loss.lattice.plan import LatticePlan, best_plan, guesses
+from tightrope.numerics.interval import Interval
+
+__all__ = ["epsilon", "smallest_epsilon"]
+
+_ROUGH = 0.05
+_WIDER = 1e3  # times the mass of infinite losses: a delta at which they hardly count
+_LARGEST = 1e6
+_EXACT = 1e-10  # relative width where the lattice rounds no loss
+_ATOMS = 1e-6  # and where an atom sits at the largest loss
+_MODEST = 1e-4  # a width worth any work
+_MOST_LAWS = 4
+_MOST_WORK = 8e5  # of all laws after the first: about 0.3 s
+_ONE_BY_ONE = 4e5  # of it, where jumps are followed one by one
+_DEAR = 2e5  # work that is not done again where it won nothing
+_HOPELESS = 1e3  # rounding that no plan is tried with; its estimate is often far too large
+
+
+def smallest_epsilon(components: Components, delta: float, relative_width: float) -> Interval:
+    """Both ends are verified: delta_upper(upper) <= delta and delta_lower(lower) >= delta."""
+    if delta >= 1.0 or not components:
+        return Interval.exact(0.0)
+    highest = largest_loss(components).upper
+    floor = infinite_log_mass(components)
+    target = math.log(delta) if delta > 0.0 else -math.inf
+    if target < floor.lower:
+        return Interval.exact(math.inf)
+    if target == floor.upper == -math.inf:
+        return Interval(0.0, highest)
+    if target <= floor.upper:  # too close to tell, or less than what was cut off
+        wider = _WIDER * math.exp(floor.upper)
+        least = 0.0 if wider >= 1.0 else smallest_epsilon(components, wider, relative_width).lower
+        return Interval(least, math.inf)
+    if _estimate(components, 0.0) < target + 3.0:
+        at_zero = log_delta(components, 0.0, _ROUGH)
+        if at_zero.upper <= target:
+            return Interval.exact(0.0)
+    if len(components) == 1 and components[0][0].on_one_lattice:
+        relative_width = min(relative_width, _EXACT)
+    elif highest < math.inf:
+        below = _just_below(components, highest, target, relative_width)
+        if below is not None:  # so close to the largest loss that the largest loss will do
+            return Interval(below, highest)
+    answer = _bracketed(components, target, highest, relative_width)
+    if answer.relative_width > 10.0 * max(relative_width, _MODEST):
+        below = _from_below(components, answer.upper, target)
+        return Interval(max(answer.lower, below), answer.upper)
+    return answer
+
+
+def _bracketed(
+    components: Components, target: float, highest: float, relative_width: float
+) -> Interval:
+    """Sums of any number of jumps first, then jumps one by one: the latter cost more each."""
+    search = _Search(components, target, highest, relative_width)
+    if len(components) > MANY_KINDS:
+        return search.answer
+    search.refine(True, _MOST_WORK)
+    search.refine(False, min(search.left, _ONE_BY_ONE))
+    return search.answer
+
+
+@final
+class _Search:
+    """The best of several laws: each bracket is valid, so what they have in common is."""
+
+    def __init__(
+        self, components: Components, target: float, highest: float, relative_width: float
+    ) -> None:
+        self.components, self.target, self.highest = components, target, highest
+        self.wanted, self.left = relative_width, 0.0
+        law, self.guess, self.slope = _near(components, target, min(highest, _LARGEST))
+        self.done, self.answer = law.plan, self._bracket(law)
+
+    def _bracket(self, law: LatticeLaw) -> Interval:
+        near = (self.target, self.guess, self.highest, self.slope, self.wanted)
+        upper = _crossing(law.above.log_upper, *near)[1]
+        return Interval(min(_crossing(law.below.log_lower, *near)[0], upper), upper)
+
+    def refine(self, compound: bool, work: float) -> None:
+        """Finer laws, until the answer is narrow enough or nothing more is won."""
+        failed, many, self.left = list[float](), False, work
+        width = min(max(0.5 * self.wanted * self.guess * self.slope, 1e-8), _ROUGH)
+        for _ in range(_MOST_LAWS):
+            if self.answer.relative_width <= self.wanted:
+                return
+            plan = self._affordable(width, tuple(failed), many, compound)
+            if plan.like(self.done) and not many:  # as fine as such a plan can be: another kind
+                failed.append(plan.split.cut)
+                many = True
+                plan = self._affordable(width, tuple(failed), many, compound)
+            if plan.compound != compound or self._is_idle(plan):
+                return
+            before = self.answer.relative_width
+            law = build(plan)
+            found = self._bracket(law)
+            self.done, self.left = plan, self.left - plan.work
+            self.answer = self.answer.intersect(found)
+            if plan.work > _DEAR and self.answer.relative_width > 0.7 * before:
+                return
+            if law.rounding(self.guess) > width:  # the plan knew only its order of size
+                failed.append(plan.split.cut)
+            else:
+                share = self.wanted / max(found.relative_width, self.wanted)
+                width = max(width * (0.6 * share if found.upper < math.inf else 0.2), 1e-9)
+
+    def _is_idle(self, plan: LatticePlan) -> bool:
+        """Would it win nothing, or too little for its work?"""
+        known = self.answer.relative_width
+        coarser = plan.goal.width > 2.0 * known * self.guess * self.slope
+        dear = known <= _MODEST and (plan.work > self.left or coarser)
+        return dear or plan.like(self.done) or plan.rounding > _HOPELESS
+
+    def _affordable(
+        self, width: float, failed: tuple[float, ...], many: bool, compound: bool
+    ) -> LatticePlan:
+        """The best plan for `width`, or for what little more can be had for so much work."""
+
+        def plan_for(width: float) -> LatticePlan:
+            goal = (self.components, self.guess, self.target, width)
+            return best_plan(*goal, failed=failed, many=many, compound=compound)
+
+        plan = plan_for(width)
+        for _ in range(2):
+            if plan.work <= self.left or width >= _ROUGH:
+                break
+            width = min(width * max(2.0, 1.5 * (plan.work / max(self.left, 1e4)) ** 2), _ROUGH)
+            plan = plan_for(width)
+        return plan
+
+
+def _from_below(components: Components, upper: float, target: float) -> float:
+    """A lower end for where no lattice at the answer itself gives one."""
+    for share in (1e-3, 1e-2, 0.1):
+        below = min(upper, _LARGEST) * (1.0 - share)
+        if law_at(components, below, _ROUGH)[1].lower > target:
+            return below
+    return 0.0
+
+
+def _just_below(
+    components: Components, highest: float, target: float, relative_width: float
+) -> float | None:
+    """An epsilon next to the largest loss where delta is still above the target, if it is."""
+    atoms = any(pair.spacing is not None for pair, _ in components)
+    room = min(relative_width, _ATOMS) if atoms else relative_width
+    below = highest * (1.0 - 0.95 * room)
+    if _estimate(components, below) < target - 3.0:
+        return None
+    return below if law_at(components, below, _ROUGH)[1].lower > target else None
+
+
+def _near(components: Components, target: float, highest: float) -> tuple[LatticeLaw, float, float]:
+    """A law laid where ln delta is about `target`, that epsilon, and - d ln delta / d eps."""
+    low, high = 0.0, 1.0
+    while high < highest and _estimate(components, high) > target:
+        low, high = high, 2.0 * high
+    high = min(high, highest)
+    for _ in range(25):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _estimate(components, middle) > target else (low, middle)
+    guess = 0.5 * (low + high)
+    low, high = 0.0, highest
+    slope = 1.0
+    law, known = law_at(components, guess, _ROUGH)
+    for _ in range(8):  # certified values lead the rest of the way
+        slope = _slope(law, guess, highest)
+        centre = 0.5 * (known.lower + known.upper) if known.width < 2.0 else known.upper
+        low, high = (max(low, guess), high) if centre > target else (low, min(high, guess))
+        step = (centre - target) / slope
+        if abs(centre - target) < 0.2:
+            return law, max(guess + step, 0.0), slope
+        guess = guess + step if low < guess + step < high else 0.5 * (low + high)
+        known = law.log_delta(guess)  # a law is valid everywhere, and often good enough nearby
+        if known.width > 2.0 * _ROUGH:
+            law, known = law_at(components, guess, _ROUGH)
+    return law, guess, slope
+
+
+def _estimate(components: Components, epsilon: float) -> float:
+    """The likelier guess at ln delta."""
+    return guesses(components, epsilon)[0]
+
+
+def _slope(law: LatticeLaw, epsilon: float, highest: float) -> float:
+    move = max(1e-3 * epsilon, 1e-300)
+    move = min(move, 0.25 * (highest - epsilon)) if epsilon < highest else move
+    change = law.above.log_upper(epsilon) - law.above.log_upper(epsilon + move)
+    return max(change / move, 1e-6) if math.isfinite(change) else 1.0
+
+
+def _crossing(
+    value_at: Callable[[float], float],
+    target: float,
+    guess: float,
+    highest: float,
+    slope: float,
+    relative_width: float,
+) -> tuple[float, float]:
+    """(a, b) with value_at(a) > target (or a = 0) and value_at(b) <= target, close together."""
+    low, high = 0.0, highest
+    tolerance = 0.05 * relative_width
+    x, hair = guess, 0.3 * tolerance * max(guess, 1e-300)
+    before = math.nan, math.nan
+    for _ in range(80):
+        value = value_at(x)
+        measured = (before[1] - value) / (x - before[0]) if x != before[0] else math.nan
+        slope = measured if 0.0 < measured < math.inf else slope
+        before = x, value
+        low, high = (max(low, x), high) if value > target else (low, min(high, x))
+        if math.isfinite(high) and high - low <= tolerance * high:
+            break
+        # aim a hair beyond the root, so that both ends close in on it
+        aim = x + (value - target) / slope + (hair if value > target else -hair)
+        top = high if math.isfinite(high) else 2.0 * low + 1.0
+        x = aim if low < aim < top and math.isfinite(aim) else 0.5 * (low + top)
+        hair *= 1.5
+    return low, high
+
+
+def epsilon(components: Components, delta: float, relative_width: float = 1e-6) -> Interval:
+    """Enclosure of the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+    return smallest_epsilon(counted(components), delta, relative_width)

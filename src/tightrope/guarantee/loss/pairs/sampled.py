@@ -1,0 +1,624 @@
+"""Gaussian noise on a Poisson sample, in both directions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from typing import Any, Self, cast, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import log_ndtr
+
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.gaussian.profile import log_gaussian_delta
+from tightrope.guarantee.loss.abstract import (
+    POINTS_BEYOND,
+    AbstractLossPair,
+    Group,
+    LogMasses,
+    Side,
+    as_losses,
+    extreme,
+)
+from tightrope.guarantee.loss.pairs.normals import (
+    BEYOND_BULK,
+    BRANCH,
+    LEFT,
+    LOG_CUT_OFF,
+    NormalJumps,
+    beyond_end,
+    branch_measure,
+    check_mu,
+    check_rate,
+    end_of_tail,
+    log_mass_beyond,
+    log_normal_moment,
+    normal_edges,
+    normal_error,
+    normal_measure,
+    rough_grid,
+    variation_of_normals,
+)
+from tightrope.guarantee.loss.pairs.points import POINTS, TURN, panel_points
+from tightrope.guarantee.loss.pairs.sampled_grid import (
+    Excess,
+    Panels,
+    SampledGrid,
+    SampledStrip,
+    layers_of_density,
+    log_sums,
+    make_grid,
+)
+from tightrope.guarantee.loss.pairs.sampling import (
+    Direction,
+    log_mix,
+    log_ratio,
+    log_sampled_error,
+    point_of_log_ratio,
+    point_slack,
+    sampled_added,
+    sampled_removed,
+)
+from tightrope.numerics.interval import Interval
+from tightrope.numerics.inversion_law import (
+    LOG_MASS_SLACK,
+    AbstractFamily,
+    Decay,
+    TiltedNodes,
+    tilted_nodes,
+)
+from tightrope.numerics.lattice import LatticeMeasure
+from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_sum_exp
+from tightrope.numerics.rounding import UNIT
+from tightrope.validate import FloatArray
+
+__all__ = ["PartCumulant", "SampledCumulant", "SampledGaussianPair", "log_tail"]
+
+_LARGEST_MU = 20.0  # beyond, e^{mu^2} says nothing that a double can
+
+
+@final
+@dataclass(frozen=True)
+class SampledGaussianPair(AbstractLossPair):
+    """Poisson-sampled Gaussian; mix = (1-rate) N(0,1) + rate N(mu,1), r = dmix/dN(0,1).
+
+    "remove": P = mix, Q = N(0,1), L = ln r.   "add": P = N(0,1), Q = mix, L = -ln r.
+    """
+
+    rate: float
+    mu: float
+    direction: Direction = "remove"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", check_rate(self.rate))
+        object.__setattr__(self, "mu", check_mu(self.mu))
+        if self.direction not in ("remove", "add"):
+            raise InvalidInput(
+                f"direction must be 'remove' or 'add'; got {self.direction!r}. 'remove' puts the "
+                "example in the first dataset of the pair, 'add' in the second."
+            )
+
+    @property
+    def has_jumps(self) -> bool:
+        return self.direction == "remove" and self.rate < 1.0
+
+    @property
+    def has_rare_losses(self) -> bool:
+        return self.has_jumps
+
+    @property
+    def infinite_mass(self) -> float:
+        return 0.0
+
+    @property
+    def support(self) -> tuple[float, float]:
+        edge = math.log1p(-self.rate) if self.rate < 1.0 else -math.inf
+        return (edge, math.inf) if self.direction == "remove" else (-math.inf, -edge)
+
+    @property
+    def total_variation(self) -> float:
+        return self.rate * variation_of_normals(self.mu)
+
+    @property
+    def log_mean_square(self) -> float:
+        if self.rate == 1.0 or self.mu > _LARGEST_MU:
+            return self.mu * self.mu
+        return math.log1p(self.rate**2 * math.expm1(self.mu**2))  # of r under N(0,1)
+
+    def reversed(self) -> SampledGaussianPair:
+        other: Direction = "add" if self.direction == "remove" else "remove"
+        return SampledGaussianPair(self.rate, self.mu, other)
+
+    def _above(self, s: FloatArray) -> LogMasses:
+        """ln mix(> s), ln N(0,1)(> s)."""
+        base = log_ndtr(-s)
+        return log_mix(base, log_ndtr(self.mu - s), self.rate), base
+
+    def _below(self, s: FloatArray) -> LogMasses:
+        base = log_ndtr(s)
+        return log_mix(base, log_ndtr(s - self.mu), self.rate), base
+
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
+        x = as_losses(loss)
+        if self.direction == "remove":
+            return self._above(point_of_log_ratio(x, self.rate, self.mu))
+        mix, base = self._below(point_of_log_ratio(-x, self.rate, self.mu))
+        return base, mix
+
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
+        x = as_losses(loss)
+        if self.direction == "remove":
+            return self._below(point_of_log_ratio(x, self.rate, self.mu))
+        mix, base = self._above(point_of_log_ratio(-x, self.rate, self.mu))
+        return base, mix
+
+    def log_error(self, loss: ArrayLike) -> FloatArray:
+        x = as_losses(loss)
+        x = x if self.direction == "remove" else -x
+        s = point_of_log_ratio(x, self.rate, self.mu)
+        slack = point_slack(x, s, self.rate, self.mu)
+        return normal_error(np.abs(s) + self.mu, slack)
+
+    def log_delta_single(self, epsilon: float) -> Interval:
+        base = partial(log_gaussian_delta, mu=self.mu)
+        if self.direction == "remove":
+            return sampled_removed(self.rate, epsilon, base)
+        return sampled_added(self.rate, epsilon, base)
+
+    # ------------------------------------------------------------------------------- its order
+    @property
+    def family(self) -> object:
+        return self.direction
+
+    @property
+    def strength(self) -> tuple[float, ...]:
+        return (self.mu, self.rate)
+
+    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
+        return cast(AbstractLossPair, extreme(group, side, "rate", "mu"))
+
+    # ---------------------------------------------------------------------------- its cumulant
+    @property
+    def plain_mu(self) -> float | None:
+        return self.mu if self.rate == 1.0 else None
+
+    def cumulant(self, count: int = 1) -> AbstractFamily:
+        return SampledCumulant([self], [count])
+
+    @property
+    def joint(self) -> str:
+        return self.direction
+
+    @classmethod
+    def joint_cumulant(cls, pairs: Sequence[Self], counts: Sequence[int]) -> AbstractFamily:
+        return SampledCumulant(pairs, counts)
+
+    @classmethod
+    def cut_cumulant(
+        cls, pairs: Sequence[Self], counts: Sequence[int], nats: float
+    ) -> tuple[AbstractFamily, float]:
+        part = PartCumulant(pairs, counts, _points(pairs, nats))
+        return part, part.log_dropped()
+
+    # --------------------------------------------------------------------------- on a lattice
+    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
+        loss, base = rough_grid(self.mu, self.rate, -POINTS_BEYOND)
+        return (loss, base + loss) if self.direction == "remove" else (-loss[::-1], base[::-1])
+
+    def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
+        if self.rate == 1.0:
+            return normal_measure(self.mu, side, step, rate)
+        if self.direction == "remove":
+            branch = BRANCH[side](self.rate, self.mu, rate + 1.0, step, 0.0, -math.inf, cut)
+            return branch_measure(branch, step, rate, 0.0)
+        far = end_of_tail(self.rate, self.mu, rate, -39.0)
+        branch = BRANCH[side](self.rate, self.mu, -rate, step, 0.0, -math.inf, far)
+        top = branch.origin + step * (branch.start + len(branch.masses) - 1)
+        beyond = beyond_end(branch, self.rate, self.mu, rate, branch.log_scale)
+        turned = replace(branch, origin=-top, start=0, masses=branch.masses[::-1].copy())
+        return branch_measure(turned, step, rate, beyond)
+
+    @property
+    def jumps(self) -> NormalJumps | None:
+        return NormalJumps(self.rate, self.mu) if self.has_jumps else None
+
+    def point_of(self, loss: float) -> float:
+        """No law is meant to end before it begins.
+
+        That comes of losses too close together for a double, and then it ends beyond them.
+        """
+        point = float(point_of_log_ratio(loss, self.rate, self.mu))
+        return point if point > LEFT else BEYOND_BULK
+
+    @property
+    def far_point(self) -> float:
+        return POINTS_BEYOND + 1.5 * self.mu
+
+    def largest_up_to(self, point: float) -> float:
+        return float(log_ratio(point, self.rate, self.mu)) if self.has_jumps else self.support[1]
+
+    def log_beyond(self, point: float) -> float:
+        return log_mass_beyond(point, self.rate, self.mu)
+
+    @property
+    def log_left_out(self) -> float:
+        return LOG_CUT_OFF if self.rate < 1.0 else -math.inf
+
+    # ------------------------------------------------------------------------------- by cells
+    def cell_edges(self, order: float, cells: int) -> FloatArray:
+        points, losses = normal_edges(self.mu, order, cells)
+        if self.rate == 1.0:  # then no loss has an upper end
+            return losses
+        losses = log_ratio(points, self.rate, self.mu)
+        return losses if self.direction == "remove" else -losses
+
+    def log_last_cell(self, order: float) -> float:
+        bounded = math.isfinite(self.support[1])
+        return -math.inf if bounded else log_normal_moment(self.mu, order)
+
+
+# ---- its cumulant, for families of pairs of one direction, by the trapezoidal grid
+_MAX_SHIFT = 5e3  # of the tilted normal, in standard deviations
+_FEW_STEPS = 200  # up to here the shifted line is tried beside the layers
+_BLOCK = 1 << 18
+_MAX_SEARCH = 1e7  # points of a grid for searching
+_MAX_ROWS = 24  # larger families are as quick one tilt after the other
+_HEAVY = 24.0  # nats below the largest weight
+
+
+@final
+class SampledCumulant(AbstractFamily):
+    """K of SampledGaussianPairs of one direction, rates below 1."""
+
+    def __init__(self, pairs: Sequence[SampledGaussianPair], counts: Sequence[int]) -> None:
+        self.counts = np.array(counts, dtype=np.float64)
+        rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
+        self.strip = SampledStrip(rate, mu)
+        self.removes = pairs[0].direction == "remove"
+        self._grid = lru_cache(maxsize=8)(self._make_search_grid)
+        self.row_moments = lru_cache(maxsize=8)(self._row_moments)
+        self._widest_mu = float(np.max(mu))
+
+    def power(self, tilt: float) -> float:
+        """The w with M(tilt) = G(w)."""
+        return 1.0 + tilt if self.removes else -tilt
+
+    @property
+    def max_tilt(self) -> float:
+        if not self.removes:
+            return 1e9 / float(np.min(self.strip.rate))
+        return min(1e9, _MAX_SHIFT / self._widest_mu)
+
+    # ------------------------------------------------------------------ quick values for searching
+    def _make_search_grid(self, top: float) -> tuple[FloatArray, FloatArray]:
+        """ln r and ln weight on grids wide enough for every power between 0 and `top`."""
+        rows = np.ones_like(self.strip.mu)
+        low, high = self.strip.reach(top * rows, 32.0)
+        # r^w with w < 0 grows on the way to the branch points
+        depth = np.minimum((0.75 if top > 0 else 0.3) * math.pi / self.strip.mu[:, 0], 8.0)
+        bend: Any = 0.5
+        if top < 0:  # at the peak s = w mu t, and |r|^w bends by -w mu^2 t (1 - t)
+            bend = bend + 0.5 * self.strip.mu[:, 0] * np.maximum(-low - 8.0, 0.0)
+            depth = np.minimum(depth, np.sqrt(30.0 / bend))
+        step = 2.0 * math.pi * depth / (30.0 + bend * depth * depth)
+        widest = float(np.max((high - low) / step))
+        if not widest * len(step) < _MAX_SEARCH:
+            raise OverflowError(f"{widest:.0e} quadrature points")
+        points = int(widest) + 2
+        s = low[:, None] + step[:, None] * np.arange(points)
+        return self.strip.log_ratio(s), np.log(step)[:, None] - LOG_ROOT_2PI - 0.5 * s * s
+
+    def _search_grid(self, power: float) -> tuple[FloatArray, FloatArray]:
+        size = 2.0 ** math.ceil(math.log2(max(abs(power), 1.0)))
+        return self._grid(math.copysign(size, power))
+
+    def row_values(self, tilts: FloatArray) -> FloatArray:
+        """K of each law at several tilts, (tilts, laws); estimates."""
+        powers = 1.0 + tilts if self.removes else -tilts
+        lr, lw = self._search_grid(float(powers[np.argmax(np.abs(powers))]))
+        block = max(1, _BLOCK // lr.size)
+        out = np.empty((len(tilts), len(self.counts)))
+        for first in range(0, len(tilts), block):
+            w = powers[first : first + block, None, None]
+            out[first : first + block] = log_sum_exp(w * lr + lw)
+        return out
+
+    def values(self, tilts: FloatArray) -> FloatArray:
+        return np.asarray(self.row_values(tilts) @ self.counts)
+
+    def _row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """K, K' and K'' of each law; estimates."""
+        w = self.power(tilt)
+        lr, lw = self._search_grid(w)
+        exponent = w * lr + lw
+        value = log_sum_exp(exponent)
+        p = np.exp(exponent - value[:, None])
+        mean = (p * lr).sum(axis=1)
+        variance = (p * (lr - mean[:, None]) ** 2).sum(axis=1)
+        return value, mean if self.removes else -mean, variance
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        value, mean, variance = self.row_moments(tilt)
+        n = self.counts
+        return float(n @ value), float(n @ mean), float(n @ variance)
+
+    def _log_size(self, tilt: float) -> FloatArray:
+        """Estimates of ln G."""
+        return self.row_moments(tilt)[0]
+
+    # ----------------------------------------------------------------------------- proved values
+    def _proved(self, wants: Sequence[tuple[float, float, float]]) -> SampledGrid:
+        """One grid for several (tilt, frequency, nats), the laws repeated for each of them."""
+        laws, times = len(self.counts), len(wants)
+        columns = [np.repeat(np.array(column), laws) for column in zip(*wants, strict=True)]
+        of = self.strip if times == 1 else self.strip.repeated(times)
+        tilt, frequency, nats = columns
+        log_size = self.row_values(tilt[::laws]).reshape(-1)
+        return make_grid(of, self.removes, tilt[:, None], frequency[:, None], nats, log_size)
+
+    def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
+        return self._proved([(tilt, frequency, nats)]).nodes(len(self.counts))
+
+    def fewest_points(self, tilt: float, frequency: float) -> float:
+        """One point for each turn of e^{iyL} where it turns fastest, y mu t, and weight is left.
+
+        ln of the weight bends down at most as a normal law's: it is above e^-n on 2 sqrt(2n).
+        """
+        if not self.removes:
+            return 0.0
+        lr, lw = self._search_grid(self.power(tilt))
+        exponent = self.power(tilt) * lr + lw
+        heavy = exponent > exponent.max(axis=1, keepdims=True) - _HEAVY
+        last = np.max(np.where(heavy, lr, -np.inf), axis=1)
+        pace = self.strip.mu[:, 0] * (1.0 - (1.0 - self.strip.rate[:, 0]) * np.exp(-last))
+        return math.sqrt(2.0 * _HEAVY) * frequency * float(np.sum(pace)) / math.pi
+
+    def nodes_and_real(
+        self, tilt: float, frequency: float, nats: float, others: tuple[float, ...], coarse: float
+    ) -> tuple[TiltedNodes, list[tuple[FloatArray, FloatArray]]]:
+        laws = len(self.counts)
+        if laws * (1 + len(others)) > _MAX_ROWS:
+            return super().nodes_and_real(tilt, frequency, nats, others, coarse)
+        grid = self._proved([(tilt, frequency, nats), *((z, 0.0, coarse) for z in others)])
+        value, error = grid.mass()
+        real = [
+            (value[first : first + laws], error[first : first + laws])
+            for first in range(laws, len(value), laws)
+        ]
+        return grid.nodes(laws), real
+
+    def real(self, tilt: float, nats: float) -> tuple[FloatArray, FloatArray]:
+        w, mu = self.power(tilt), self.strip.mu[:, 0]
+        if w > 0.0 and bool(np.all((w * mu > 2e4) & (w * mu**2 > 200.0))):
+            return self._far(w)
+        return self._proved([(tilt, 0.0, nats)]).mass()
+
+    def _far(self, w: float) -> tuple[FloatArray, FloatArray]:
+        """ln G(w) = w ln q + w(w-1) mu^2/2 + ln E_{N(w mu,1)} (1 + (1-q)/q e^-u)^w, u = mu s - ...
+
+        The last term is >= 0. From s = w mu/4 on it is at most w (1-q)/q e^{-w mu^2/4 + mu^2}; what
+        lies left of that is below e^{-w^2 mu^2/4}.
+        """
+        mu, log_rate = self.strip.mu[:, 0], self.strip.log_rate[:, 0]
+        log_kappa = math.log(w) - log_rate - 0.25 * w * mu**2 + mu**2
+        if float(np.max(log_kappa)) > -40.0:
+            raise OverflowError(f"order {w:.1e}")
+        main = 0.5 * w * (w - 1.0) * mu**2
+        return w * log_rate + main, 1e-15 + 16.0 * UNIT * (main - w * log_rate)
+
+    def decay(self, tilt: float) -> Decay:
+        """Layers of the density of L under the tilted law, which is w(s)/|L'(s)|, L' = mu t."""
+        w, mu, log_size = self.power(tilt), self.strip.mu, self._log_size(tilt)
+        low, high = self.strip.reach(w * np.ones_like(mu), 12.0)
+        low = low - mu[:, 0]  # the density of L leans left of that of s
+        layers, variation = layers_of_density(self.strip, w, (low, high), log_size)
+        few = float(np.sum(self.counts)) <= _FEW_STEPS
+        return Decay.of(layers, variation, log_size, self.shifted(tilt) if few else None)
+
+    def shifted(self, tilt: float) -> Callable[[float], FloatArray]:
+        """|M(c+iy)|/M <= int |phi r^w| / M on the line where the factor e^{iyL} decays.
+
+        As a function of y this falls. It holds when ln M is the quick estimate within
+        LOG_MASS_SLACK.
+        """
+        log_size, ones = self._log_size(tilt), np.ones_like(self.strip.mu)
+        w = self.power(tilt) * ones
+        reach = self.strip.reach(w, 40.0 + np.maximum(0.0, -log_size))
+        outline = self.strip.outline(w, reach, right_ends=False)
+        outside = np.logaddexp(*self.strip.tails(w, 0.0 * ones, outline))
+
+        def further(y: float) -> FloatArray:
+            logs = outline.total(-y * ones, outside)
+            log_bound = np.min(logs, axis=1) - log_size + LOG_MASS_SLACK
+            return np.asarray(np.exp(np.minimum(log_bound, 0.0)))
+
+        return further
+
+
+# ---- its cumulant up to a largest loss ("remove"), by Gauss-Legendre panels
+# The part of G(w) = E_{N(0,1)} r^w with s <= end.
+# Error: of the panels, and rounding term by term.
+_MAX_EXPONENT = 5000.0  # of the largest loss times a tilt
+_LEFT_NATS = 60.0
+_FEW_ON_A_PATH = 1000  # steps up to which the path is tried beside the layers
+_STEEPEST = 1.04  # < pi/3, of mu times the depth of a path
+
+
+@final
+class PartCumulant(AbstractFamily):
+    """The part of each of several SampledGaussianPairs, one row for each pair."""
+
+    def __init__(
+        self,
+        pairs: Sequence[SampledGaussianPair],
+        counts: Sequence[int],
+        end: FloatArray,
+    ) -> None:
+        """end: the last s, (rows,)."""
+        self.counts = np.array(counts, dtype=np.float64)
+        rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
+        self.strip = SampledStrip(rate, mu)
+        self.end = end
+        low = self.strip.reach(np.ones_like(self.strip.mu), _LEFT_NATS)[0]
+        self.low = np.minimum(low, end - 0.5)
+
+    @property
+    def max_tilt(self) -> float:
+        largest = float(np.max(self.strip.log_ratio(self.end[:, None])))
+        return _MAX_EXPONENT / largest if largest > 0.0 else _MAX_EXPONENT  # only gains are left
+
+    def log_dropped(self) -> float:
+        """ln of a bound on the probability of any step beyond the end."""
+        tails = log_tail(self.end, self.strip.log_rate[:, 0], self.strip.mu[:, 0])
+        return float(np.logaddexp.reduce(tails + np.log(self.counts))) + 1e-9
+
+    # ------------------------------------------------------------------ quick values for searching
+    @cached_property
+    def _search_grid(self) -> tuple[FloatArray, FloatArray]:
+        """ln r, and ln of the weight with r^0."""
+        widest = np.minimum(0.5 / self.strip.mu[:, 0], 0.7)
+        panels = math.ceil(float(np.max((self.end - self.low) / widest)))
+        # large tilts live next to the end: the last panel halves on the way there
+        share = (
+            1.0
+            - np.append(np.arange(panels, 0, -1), [*(2.0 ** -np.arange(1.0, 12.0)), 0.0]) / panels
+        )
+        s, log_weight = panel_points(self.low[:, None] + (self.end - self.low)[:, None] * share, 16)
+        return self.strip.log_ratio(s), log_weight - LOG_ROOT_2PI - 0.5 * s * s
+
+    def row_values(self, tilts: FloatArray) -> FloatArray:
+        lr, lw = self._search_grid
+        return log_sum_exp((1.0 + tilts)[:, None, None] * lr + lw)
+
+    def row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        lr, lw = self._search_grid
+        exponent = (1.0 + tilt) * lr + lw
+        value = log_sum_exp(exponent)
+        p = np.exp(exponent - value[:, None])
+        mean = (p * lr).sum(axis=1)
+        return value, mean, (p * (lr - mean[:, None]) ** 2).sum(axis=1)
+
+    def values(self, tilts: FloatArray) -> FloatArray:
+        return np.asarray(self.row_values(tilts) @ self.counts)
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        value, mean, variance = self.row_moments(tilt)
+        n = self.counts
+        return float(n @ value), float(n @ mean), float(n @ variance)
+
+    # ----------------------------------------------------------------------------- proved values
+    def fewest_points(self, tilt: float, frequency: float) -> float:
+        """Panels of TURN radians of e^{iyL}; a tenth for points of negligible weight."""
+        turns = frequency * np.sum(self.strip.log_ratio(self.end[:, None]))
+        return 0.9 * POINTS / TURN * float(turns)
+
+    def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
+        log_size = self.row_values(np.array([tilt]))[0]
+        found = [
+            self._row(row, tilt, frequency, nats, float(log_size[row]))
+            for row in range(len(self.counts))
+        ]
+        longest = max(len(row[0]) for row in found)
+        s = np.array([np.pad(row[0], (0, longest - len(row[0])), "edge") for row in found])
+        log_weight = np.array(
+            [np.pad(row[1], (0, longest - len(row[1])), constant_values=-np.inf) for row in found]
+        )
+        size = np.where(log_weight > -np.inf, np.abs(log_weight), 0.0)
+        log_weight = log_weight - LOG_ROOT_2PI - 0.5 * s * s
+        w, lr = 1.0 + tilt, self.strip.log_ratio(s)
+        weight_error, lr_error = self._errors(s, lr)
+        weight_error = weight_error + 3.0 * UNIT * size
+        exponents = log_weight + w * lr
+        error = weight_error + w * (4.0 * UNIT * np.abs(lr) + lr_error)
+        value, rounding = log_sums(exponents, error)
+        if bool(np.any(np.abs(value) <= 0.5)):
+            powers = np.full((len(value), 1), w), np.full((len(value), 1), tilt)
+            excess = Excess(*powers, True, lr, log_weight)
+            total, small = excess.total(exponents, weight_error, lr_error)
+            value, rounding = excess.near(value, rounding, total - self._beyond(w), small)
+        lost = np.exp(np.array([row[2] for row in found]) - value)
+        return tilted_nodes(lr, exponents, (value, rounding), error, lr_error, lost)
+
+    def _beyond(self, w: float) -> FloatArray:
+        """E[1 + w (r - 1); s > end], what the excess takes from 1 beyond the end."""
+        mu, s = self.strip.mu[:, 0], self.end
+        miss, hit = np.exp(log_ndtr(-s)), np.exp(log_ndtr(mu - s))
+        return np.asarray(miss + w * self.strip.rate[:, 0] * (hit - miss))
+
+    def _errors(self, s: FloatArray, lr: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The rounding of weights without r^w and of ln r.
+
+        See SampledGrid; weights and nodes to 64 units.
+        """
+        of = self.strip
+        size = of.mu * np.abs(s) + of.mu**2
+        lr_error = 6.0 * UNIT * of.share(s, lr) * size + log_sampled_error(lr, of.rate)
+        weight_error = UNIT * (72.0 + 6.0 * s * s)
+        return np.asarray(weight_error), np.asarray(lr_error)
+
+    def _row(
+        self, row: int, tilt: float, frequency: float, nats: float, log_size: float
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """Points and ln weights of one law, and ln of the bound on what they miss of G."""
+        panels, turn = Panels(self.strip, row, 1.0 + tilt, frequency), TURN
+        for _ in range(20):
+            edges = panels.edges(float(self.low[row]), float(self.end[row]), turn)
+            log_error = panels.log_error(edges)
+            if log_error <= log_size - nats:
+                break
+            turn *= 0.85
+        s, log_weight = panel_points(edges, POINTS)
+        return s, log_weight, float(np.logaddexp(log_error, panels.log_left(float(edges[0]))))
+
+    # ------------------------------------------------------------------------------------- decay
+    def shifted(self, tilt: float) -> Callable[[float], FloatArray]:
+        """|M(c+iy)|/M(c) on the path at depth d up to the end, then straight down to it.
+
+        mu d stays below pi/3, so that arg r >= t sin(mu d') >= 0.82 t mu d' on that way. The bound
+        holds when ln M is the quick estimate within LOG_MASS_SLACK, and falls with y.
+        """
+        log_size, ones = self.row_values(np.array([tilt]))[0], np.ones_like(self.strip.mu)
+        w, end, of = (1.0 + tilt) * ones, self.end[:, None], self.strip
+        lr = of.log_ratio(end)
+        pace = 0.82 * of.mu * of.share(end, lr)
+        peak = w * lr - 0.5 * end * end - LOG_ROOT_2PI
+        outline = of.outline(w, (self.low, self.end), right_ends=False)
+        left = of.tails(w, 0.0 * ones, outline)[0]
+        with np.errstate(divide="ignore"):  # no bound where L hardly moves
+            down = peak + 0.5 * outline.depths**2 - np.log(pace)
+        down = np.where(outline.theta < _STEEPEST, down, np.inf)
+
+        def further(y: float) -> FloatArray:
+            logs = outline.total(-y * ones, left)
+            total = (
+                np.min(np.logaddexp(logs, down - math.log(y)), axis=1) - log_size + LOG_MASS_SLACK
+            )
+            return np.asarray(np.exp(np.minimum(total, 0.0)))
+
+        return further
+
+    def decay(self, tilt: float) -> Decay:
+        log_size = self.row_values(np.array([tilt]))[0]
+        reach = self.low - self.strip.mu[:, 0], self.end
+        layers, _ = layers_of_density(self.strip, 1.0 + tilt, reach, log_size)
+        further = self.shifted(tilt) if float(np.sum(self.counts)) <= _FEW_ON_A_PATH else None
+        return Decay.of(layers, np.full(len(layers), math.inf), log_size, further)
+
+
+def log_tail(s: FloatArray, log_rate: FloatArray, mu: FloatArray) -> FloatArray:
+    """ln of a bound on the mass of (1-q) N(0,1) + q N(mu,1) beyond s, at most 1 + q too large."""
+    return np.asarray(np.logaddexp(log_ndtr(-s), log_rate + log_ndtr(mu - s)))
+
+
+def _points(pairs: Sequence[SampledGaussianPair], nats: float) -> FloatArray:
+    """The s that a step exceeds with probability about e^-nats."""
+    rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
+    low, high = 0.0 * mu, mu + math.sqrt(2.0 * nats) + 1.0
+    for _ in range(20):
+        s = 0.5 * (low + high)
+        rare = log_tail(s, np.log(rate), mu) < -nats
+        low, high = np.where(rare, low, s), np.where(rare, s, high)
+    return np.asarray(high)

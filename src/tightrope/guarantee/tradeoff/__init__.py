@@ -1,1 +1,0 @@
-"""Trade-off functions (f-DP): closed forms, discrete ones, and the operations on them."""

@@ -1,0 +1,166 @@
+"""From cells to the rows that a model sees, by numbers that are public or were released.
+
+A number gives up to three entries: its place between two bounds, in [-1, 1]; its rank among all, in
+[-1, 1], from released counts; and 1 where it is missing. A category gives one entry of 1: its own,
+"other" or missing. An empty row is zero. So the length of a row has a bound that is known without
+looking at one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from tightrope.errors import InvalidInput
+from tightrope.tables.cells import COUNTS
+from tightrope.validate import FloatArray
+
+__all__ = ["NumberCode", "CategoryCode", "Code", "Design"]
+
+
+class Code(Protocol):
+    """How one column enters a row; `most` bounds the squared length of its entries."""
+
+    @property
+    def most(self) -> float: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    def fill(self, cells: FloatArray, out: Any) -> None: ...
+
+
+@final
+@dataclass(frozen=True)
+class NumberCode:
+    """Clipped to low ... high; ranks: 2 F - 1 at `edges`, F the share of rows below."""
+
+    low: float
+    high: float
+    edges: tuple[float, ...] = ()
+    ranks: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = np.array((self.low, self.high, *self.edges, *self.ranks), dtype=np.float64)
+        even = len(self.edges) == len(self.ranks) and bool((np.diff(self.edges) > 0.0).all())
+        if not (even and self.low < self.high and np.isfinite(given).all()):
+            raise ValueError("A number is encoded between finite bounds and increasing edges.")
+        if any(abs(rank) > 1.0 for rank in self.ranks):
+            raise ValueError("A rank lies in [-1, 1].")
+
+    @property
+    def most(self) -> float:
+        return 2.0 if self.edges else 1.0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("", "rank", "missing") if self.edges else ("", "missing")
+
+    def fill(self, cells: FloatArray, out: Any) -> None:
+        absent = np.isnan(cells)
+        values = np.where(absent, self.low, cells)
+        middle, half = 0.5 * (self.low + self.high), 0.5 * (self.high - self.low)
+        scaled = (np.clip(values, self.low, self.high) - middle) / half
+        out[:, 0] = np.where(absent, 0.0, np.clip(scaled, -1.0, 1.0))
+        if self.edges:
+            out[:, 1] = np.where(absent, 0.0, np.interp(values, self.edges, self.ranks))
+        out[:, -1] = absent
+
+
+@final
+@dataclass(frozen=True)
+class CategoryCode:
+    """One entry for each of `cells` (places or hashes), one for "other", one for missing."""
+
+    cells: tuple[float, ...]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.cells) != len(self.names) or len(set(self.cells)) < len(self.cells):
+            raise ValueError("Each category has one cell and one name.")
+
+    @property
+    def most(self) -> float:
+        return 1.0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*(f"={name}" for name in self.names), "=(other)", "=(missing)")
+
+    def fill(self, cells: FloatArray, out: Any) -> None:
+        out[:] = 0.0
+        known = np.array(sorted(self.cells))
+        order = np.argsort(np.array(self.cells)) if self.cells else np.zeros(0, dtype=int)
+        places = np.full(len(cells), len(self.cells))
+        absent = np.isnan(cells)
+        if len(known):
+            at = np.minimum(np.searchsorted(known, np.where(absent, 0.0, cells)), len(known) - 1)
+            places = np.where(known[at] == cells, order[at], places)
+        places = np.where(absent, len(self.cells) + 1, places)
+        out[np.arange(len(cells)), places] = 1.0
+
+
+_CODES: dict[str, type[Any]] = {"number": NumberCode, "category": CategoryCode}
+
+
+@final
+@dataclass(frozen=True)
+class Design:
+    """A code for each feature; places: their columns among the cells."""
+
+    codes: Mapping[str, Any]
+    places: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return sum(len(code.labels) for code in self.codes.values())
+
+    @property
+    def norm(self) -> float:
+        """A bound on the length of every row, known without the rows."""
+        return math.sqrt(math.fsum(code.most for code in self.codes.values()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each entry of a row stands for."""
+        pairs = self.codes.items()
+        return tuple(f"{n} {x}" if x[:1].isalpha() else n + x for n, c in pairs for x in c.labels)
+
+    def rows_of(self, cells: FloatArray) -> Any:
+        """The rows (float32) of a chunk of cells."""
+        out = np.empty((len(cells), self.width), np.float32)
+        self.fill(cells, out)
+        return out
+
+    def fill(self, cells: FloatArray, out: Any) -> None:
+        start = 0
+        for code, place in zip(self.codes.values(), self.places, strict=True):
+            end = start + len(code.labels)
+            code.fill(cells[:, place], out[:, start:end])
+            start = end
+        out[cells[:, COUNTS] == 0.0] = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        kinds = {cls: name for name, cls in _CODES.items()}
+        codes = {
+            name: {"code": kinds[type(code)]}
+            | {key: list(v) if isinstance(v, tuple) else v for key, v in vars(code).items()}
+            for name, code in self.codes.items()
+        }
+        return {"codes": codes, "places": list(self.places)}
+
+    @staticmethod
+    def from_dict(data: Any) -> Design:
+        """From plain data; anything that is not of this form is refused."""
+        try:
+            codes = {}
+            for name, given in data["codes"].items():
+                values = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+                codes[str(name)] = _CODES[values.pop("code")](**values)
+            design = Design(codes, tuple(int(place) for place in data["places"]))
+            design.rows_of(np.zeros((1, max(design.places) + 1)))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InvalidInput("The encoding in this model file is damaged.") from error
+        return design
