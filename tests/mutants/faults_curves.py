@@ -59,7 +59,7 @@ FAULTS = [
         _TESTS,
     ),
     (
-        "guarantee/risk.py::_bayes",
+        "guarantee/base.py::_bayes",
         "math.ldexp(prior, _UP)",
         "math.ldexp(1.0, _UP) * 0.0 + prior",
         _TESTS,

@@ -110,7 +110,8 @@ def _choose(
     """Candidates of correlated noise for a budget."""
     from tightrope.choosing import choose
     from tightrope.correlated import Workload
-    from tightrope.report.correlated_view import correlated_plot, correlated_view
+    from tightrope.report.plots import correlated_plot
+    from tightrope.report.views import correlated_view
 
     if plot is not None:
         opt.may_write(Path(plot), force)

@@ -1,4 +1,4 @@
-"""What is proved about a process, and how to read it.
+"""Guarantee: a proved statement about a process, and how to read it.
 
 A `Guarantee` is certified. Each answer is an `Interval` around the best number the guarantee
 implies: its safe end (upper for a privacy loss, lower for a type II error) always holds for the
@@ -7,6 +7,7 @@ process; where `validity` is EXACT the other end holds for the process too.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,16 +16,18 @@ from typing import overload
 
 import numpy as np
 
-from tightrope.guarantee import risk
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.tradeoff import Profile, gaussian_mu, tradeoff
 from tightrope.numerics.interval import Interval, IntervalArray
+from tightrope.numerics.rounding import ULP
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import unit_name
 from tightrope.validate import FloatArray, check_count, check_probability, check_real
 
-__all__ = ["Validity", "Views", "Guarantee", "Components"]
+__all__ = ["Validity", "Views", "Guarantee", "Components", "hit_rate", "belief"]
 
+_ULPS = 4.0 * ULP
+_UP, _TINY = 600, 5e-324  # a power of two for products of small numbers; the smallest double
 _FEW_POINTS = 16  # of a trade-off curve, that are asked one by one
 
 
@@ -163,14 +166,14 @@ class Guarantee(Views):
         return self if known else replace(self, validity=Validity.BOUND)  # type: ignore[type-var]
 
     def loss_known(self, found: Interval) -> Interval:
-        """What an epsilon or delta found here says of the process: a bound, nothing below it."""
+        """The answer about the process from an epsilon or delta: a bound has no lower end."""
         return found if self.two_sided else Interval(0.0, found.upper)
 
     def renyi_known(self, found: Interval) -> Interval:
         return found if self.validity is Validity.EXACT else Interval(0.0, found.upper)
 
     def error_known(self, found: Interval, type_i: float) -> Interval:
-        """Of a type II error: a bound says nothing above it but that guessing does no worse."""
+        """The answer about a type II error: above a bound, only that guessing does no worse."""
         return found if self.validity is Validity.EXACT else Interval(found.lower, 1.0 - type_i)
 
     # --- composition -----------------------------------------------------------------------------
@@ -217,9 +220,9 @@ class Guarantee(Views):
         """The best hit rate of an attacker who accepts this rate of false alarms."""
         missed = self.tradeoff(false_positive_rate)
         if isinstance(missed, Interval):
-            return risk.true_positive_rate(missed)
+            return hit_rate(missed)
         each = IntervalArray(missed.lower.reshape(-1), missed.upper.reshape(-1))
-        return IntervalArray.of(map(risk.true_positive_rate, each), missed.lower.shape)
+        return IntervalArray.of(map(hit_rate, each), missed.lower.shape)
 
     def advantage(self) -> Interval:
         """Membership advantage: the largest (hit rate - false alarm rate) of any attack."""
@@ -227,7 +230,7 @@ class Guarantee(Views):
 
     def posterior(self, prior: float, false_positive_rate: float) -> Interval:
         """Belief of an attacker with this prior after an alarm of the best such attack."""
-        return risk.posterior(prior, false_positive_rate, self.tradeoff(false_positive_rate))
+        return belief(prior, false_positive_rate, self.tradeoff(false_positive_rate))
 
 
 def _composed(parts: Sequence[Guarantee], times: Sequence[int]) -> Guarantee:
@@ -235,3 +238,37 @@ def _composed(parts: Sequence[Guarantee], times: Sequence[int]) -> Guarantee:
     from tightrope.guarantee.compose import compose
 
     return compose(parts, times)
+
+
+# ---- What a type II error f(a) means: an attacker who knows everything but the one record accepts
+# the rate a of false alarms. Smaller errors are stronger attacks, so `type_ii.lower` gives the
+# upper end of each answer. Wasserman and Zhou 2010; Dong, Roth and Su 2019, Section 2; Bayes' rule.
+def hit_rate(type_ii: Interval) -> Interval:
+    """The best true positive rate at the type I error where `type_ii` was read: 1 - type_ii."""
+    return _outward(1.0 - type_ii.upper, 1.0 - type_ii.lower)
+
+
+def belief(prior: float, false_positive_rate: float, type_ii: Interval) -> Interval:
+    """Belief that the record was used, after an alarm of the best attack at this FPR.
+
+    From a prior p it is p TPR/(p TPR + (1 - p) FPR). A false positive rate of 0 with any true
+    positive leaves no doubt: belief 1.
+    """
+    pi = check_probability(prior, "prior")
+    fpr = check_probability(false_positive_rate, "false_positive_rate")
+    hit = hit_rate(type_ii)
+    low = _bayes(pi, fpr, hit.lower) if hit.lower > 0.0 or fpr > 0.0 else pi
+    high = _bayes(pi, fpr, hit.upper) if hit.upper > 0.0 or fpr > 0.0 else pi
+    return _outward(low, high)
+
+
+def _bayes(prior: float, false_positive_rate: float, true_positive_rate: float) -> float:
+    prior_up, alarm_up = math.ldexp(prior, _UP), math.ldexp(false_positive_rate, _UP)
+    hit, false_alarm = prior_up * true_positive_rate, (1.0 - prior) * alarm_up
+    return hit / (hit + false_alarm) if hit > 0.0 else 0.0
+
+
+def _outward(low: float, high: float) -> Interval:
+    """The interval widened by some roundings; below 1e-308 by a multiple of the smallest double."""
+    below, above = low * (1.0 - _ULPS) - _TINY, high * (1.0 + _ULPS) + (_TINY if high else 0.0)
+    return Interval(max(below, 0.0), min(above, 1.0))

@@ -200,7 +200,7 @@ class SecondVerdict(Enum):
 @final
 @dataclass(frozen=True)
 class SecondMethod:
-    """What a second method says about an answer; `factor` is None where there is none."""
+    """The verdict of a second method about an answer; `factor` is None where there is none."""
 
     verdict: SecondVerdict
     method: str | None
@@ -324,5 +324,5 @@ class Methods:
         return max(_by_contour(order, epsilon, 0.1 * _CLOSE).log_delta for order in self.orders)
 
     def epsilon(self, delta: float) -> Interval:
-        """By the lattice alone."""
+        """epsilon(delta) by the lattice alone."""
         return Interval.worst([lattice.epsilon(order, delta) for order in self.orders if order])

@@ -146,7 +146,7 @@ def _gaussian(
 
 
 def _least_pair(part: Guarantee) -> tuple[Components, ...]:
-    """Of a Gaussian part, what is attained where that is not the guarantee to the last digit."""
+    """The attained pair of a Gaussian part, where it is not its mu to the last digit."""
     if not isinstance(part, GaussianGuarantee) or part.least_mu is None:
         return ()
     return (((GaussianPair(part.least_mu), 1),) if part.least_mu > 0.0 else (),)
@@ -219,7 +219,7 @@ def _by_renyi(parts: list[tuple[Guarantee, int]], adjacency: Adjacency) -> Guara
 
 
 def _apart(part: Guarantee) -> tuple[Guarantee, float]:
-    """What holds unless it fails, and the probability of failing."""
+    """The epsilon that holds unless a part fails, and the probability of failing."""
     if isinstance(part, FailingGuarantee):
         return part.inner, part.failure
     if isinstance(part, ApproxGuarantee):

@@ -159,7 +159,7 @@ class _Supremum:
         return found
 
     def _vertex(self) -> float:
-        """Of the parabola through the best sharp point and its neighbours."""
+        """The top of the parabola through the best sharp point and its neighbours."""
         at = sorted(self.sharp)
         best = max(range(len(at)), key=lambda i: self.points[at[i]].lower)
         i = min(max(best, 1), len(at) - 2)
@@ -194,7 +194,7 @@ class _Supremum:
         return max(self.points, key=lambda eps: self.points[eps].lower)
 
     def _search(self) -> tuple[float, float]:
-        """Where the optimum is, and a step that costs some millionths of the scale."""
+        """The place of the optimum, and a step that costs some millionths of the scale."""
         self._minimise(0.0, self.last, 3e-3)
         at = sorted(self.points)
         i = at.index(self.best())
@@ -471,7 +471,7 @@ def _supporting_line(guarantee: Guarantee, type_i: float) -> tuple[Interval, flo
 
 @lru_cache(maxsize=2)
 def _kept_profile(guarantee: Guarantee) -> Profile:
-    """What one question found out serves the next."""
+    """The profile of a guarantee, kept so that one answer serves the next question."""
     return guarantee.profile() or _Asked(guarantee)
 
 

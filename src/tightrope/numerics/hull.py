@@ -136,7 +136,7 @@ def _shrunk(links: FloatArray, ratios: FloatArray) -> FloatArray:
 
 
 def _merge_with_stack(chain: _Segments) -> _Segments:
-    """The same merges one by one: for chains in which few of them can be done at once."""
+    """Merge one by one, for chains in which few merges can be done at once."""
     rises: list[float] = []
     links: list[float] = []
     ends: list[int] = []

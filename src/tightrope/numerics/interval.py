@@ -61,7 +61,7 @@ class Interval:
         return self.lower <= other.upper and other.lower <= self.upper
 
     def intersect(self, other: Interval) -> Interval:
-        """What two methods together prove; raises when they contradict each other."""
+        """The intersection of what two methods prove; raises when they contradict each other."""
         if not self.meets(other):
             raise ContradictoryMethods(
                 f"Two certified answers are disjoint: [{self.lower!r}, {self.upper!r}] and "

@@ -156,7 +156,7 @@ class SaddleReading:
 @final
 @dataclass(frozen=True)
 class LinePlan:
-    """Where the line runs, the period of its samples, and the two tilts that bound the aliases.
+    """The place of the line, the period of its samples, and two tilts that bound the aliases.
 
     log_losses: ln of the sum of |terms| over g(x), and over the error permitted at the other point
     (-inf where the line is not made for another one).
@@ -225,8 +225,8 @@ def plan(
 # ---- The integral through the saddle point, by the trapezoidal rule, with its certificate
 # On the line z = c + iy with step dy = 2 pi / P the infinite trapezoidal sum of
 # e^{K(z)-zx} h(z)/2 pi is exactly sum_k g(x + kP) e^{ckP} (Poisson): every alias is >= 0, and
-# Chernoff's bound at another tilt limits it. The sum stops at y = Y; what is left out is limited by
-# the decay of |M(c+iy)|.
+# Chernoff's bound at another tilt limits it. The sum stops at y = Y; what is left out is limited
+# by the decay of |M(c+iy)|.
 
 
 MAX_FREQUENCIES = 30_000
@@ -236,7 +236,7 @@ _AT_ONCE = 12  # ends tried in one go, each 15 % further out
 @final
 @dataclass(frozen=True)
 class Limit:
-    """What a line may cost: the number of frequencies, and frequencies times points of a law."""
+    """The most a line may cost: frequencies, and frequencies times points of a law."""
 
     frequencies: int = MAX_FREQUENCIES
     work: float = MAX_WORK

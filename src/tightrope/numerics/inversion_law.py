@@ -399,7 +399,7 @@ class TiltedNodes:
 
 
 def log_error(share: FloatArray) -> FloatArray:
-    """What an error of M, as a share of M, does to ln M; of which nothing is known from 1 on."""
+    """The error of ln M from one of M, as a share of M; infinite from 1 on."""
     large = np.where(share < 0.99, -1.01 * np.log1p(-np.minimum(share, 0.99)), _UNKNOWN)
     return np.where(share <= _SMALL, 1.01 * share, large)
 

@@ -129,7 +129,7 @@ class TailLadder:
 
 
 def _turn(mild: TailTable, steep: TailTable) -> float:
-    """Where the error of the steeper tilt becomes the smaller one, by bisection."""
+    """The point where the error of the steeper tilt becomes the smaller one, by bisection."""
     ends = [(t.measure.first, t.measure.first + t.measure.step * t.size) for t in (mild, steep)]
     low, high = min(a for a, _ in ends), max(b for _, b in ends)
     for _ in range(30):
@@ -195,7 +195,7 @@ _RULES = {nodes: _rule(nodes) for _, nodes in _PANELS}
 @final
 @dataclass(frozen=True)
 class _Cells:
-    """Where the mass of each cell begins, how wide it lies, and the room to both ends."""
+    """The begin and width of the mass of each cell, and the room to both ends."""
 
     begin: FloatArray
     width: FloatArray

@@ -81,7 +81,7 @@ class LogMean:
 
     @property
     def variance(self) -> float:
-        """Of the normal part."""
+        """The variance of the normal part."""
         return self.mu * self.mu / self.count
 
     def log_outside(self, power: float) -> tuple[float, float]:
@@ -137,7 +137,7 @@ def log_mean(count: int, mu: float) -> LogMean:
 def _best_densities(
     count: int, mu: float, k: NDArray[np.floating[Any]]
 ) -> tuple[FloatArray, FloatArray]:
-    """By the wide path, and by the narrow one where that is not good enough."""
+    """The density by the wide path, and by the narrow one where that is not good enough."""
     narrow = tuple(p * min(1.0, mu / _LIGHT) for p in _NARROW)
     if mu < _HEAVY:
         return _densities(count, mu, k, *narrow)
@@ -296,7 +296,7 @@ def _bounded(
 
 
 def _arms(count: int, mu: float, angle: float, scale: float) -> float:
-    """Where the arms may end: what is beyond on the outermost path of the strip is small."""
+    """The end of the arms: what is beyond on the outermost path of the strip is small."""
     end = max(math.log(2.0 / scale), 2.0)
     for _ in range(200):
         if _log_beyond(count, mu, angle, scale, end) < math.log(scale) - 42.0:

@@ -1,4 +1,4 @@
-"""Where a monotone function crosses zero, with both sides of the crossing."""
+"""The crossing of zero of a monotone function, with both sides of it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _bracket(
 
 
 def _next(last: list[Point], above: Point, below: Point) -> float:
-    """Where the secant of the two last points meets zero, or that of the bracket."""
+    """The zero of the secant of the two last points, or of the bracket."""
     (p, fp), (q, fq) = last
     if math.isfinite(fp) and math.isfinite(fq) and fp != fq:
         x = q - fq * (q - p) / (fq - fp)

@@ -102,12 +102,12 @@ DIGITS = 5
 
 
 def rounded_up(value: float, digits: int = DIGITS) -> str:
-    """So many digits, never below the value."""
+    """The value to so many digits, never below it."""
     return _rounded(value, digits, ROUND_CEILING)
 
 
 def rounded_down(value: float, digits: int = DIGITS) -> str:
-    """So many digits, never above the value."""
+    """The value to so many digits, never above it."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 

@@ -19,8 +19,7 @@ from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.rounding import rounded_up
 from tightrope.process import CorrelatedSGD
 from tightrope.report.blocks import Figure
-from tightrope.report.correlated_view import noise_axes
-from tightrope.report.plots import STYLE, best_attack, profile_axes
+from tightrope.report.plots import STYLE, best_attack, noise_axes, profile_axes
 from tightrope.report.style import COLOURS, figure
 from tightrope.report.words import FALSE_ALARMS, PEOPLE, found_of
 from tightrope.target import Target

@@ -29,10 +29,11 @@ from tightrope.validate import FloatArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from tightrope.choosing import Choice
     from tightrope.guarantee.estimate import Estimate
 
 __all__ = ["STYLE", "best_attack", "account_plot", "compare_plot", "sweep_plot", "roc_plot"]
-__all__ += ["profile_axes", "hidden_state_plot"]
+__all__ += ["profile_axes", "hidden_state_plot", "correlated_plot", "noise_axes"]
 
 
 POINTS = 200
@@ -240,4 +241,34 @@ def _convergence(axes: Axes) -> None:
         ylabel="Renyi divergence / order",
         title="Privacy loss stops growing",
     )
+    axes.legend(fontsize=8)
+
+
+_DRAWN = 4  # candidates
+
+
+def correlated_plot(choice: Choice, path: str | Path) -> Path:
+    """Left: the noise in the model at each step. Right: the error of every candidate."""
+    with figure(columns=2, width=5.6) as (made, (left, right)):
+        shown = {one.name: one.by_step for one in choice.candidates[:_DRAWN]}
+        noise_axes(left, {**shown, choice.white.name: choice.white.by_step})
+        names = [one.name for one in choice.candidates]
+        colours = [COLOURS["plain" if one == choice.white.name else "exact"] for one in names]
+        right.barh(names, [one.error for one in choice.candidates], color=colours)
+        right.invert_yaxis()
+        right.set(xlabel="error (clip norms)", title="Root mean square over the steps")
+        right.tick_params(axis="y", labelsize=7)
+        made.tight_layout()
+        return save(made, path)
+
+
+def noise_axes(axes: Axes, by_step: dict[str, tuple[float, ...]]) -> None:
+    """The noise that is left in the model after each step; the last of them is the plain one."""
+    colours = [c for name, c in COLOURS.items() if name != "plain"]
+    *others, plain = by_step
+    for name, colour in zip(others, colours, strict=False):
+        axes.plot(range(1, len(by_step[name]) + 1), by_step[name], color=colour, label=name)
+    steps = range(1, len(by_step[plain]) + 1)
+    axes.plot(steps, by_step[plain], ":", color=COLOURS["plain"], label=plain)
+    axes.set(xlabel="step", ylabel="noise in the model (clip norms)", title="Noise that is left")
     axes.legend(fontsize=8)

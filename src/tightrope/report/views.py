@@ -9,6 +9,7 @@ no more), `budget`, `remarks`.
 `tightrope.sweep/1`: epsilon along one quantity: `over`, `delta` (null where it is what varies),
 `rows[]` with the value under the name of the quantity, `epsilon` and `kind`, or `error` and
 `message`.
+`tightrope.correlated/1`: candidates of correlated noise, each with its noise and its error.
 `tightrope.convex.plan/1`, `tightrope.convex.fit/1`: a plan for a private table, and a fit.
 """
 
@@ -40,10 +41,11 @@ from tightrope.theorems.catalog import ANALYSES, Analysis
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tightrope.choosing import Candidate, Choice
     from tightrope.convex.learn import Plan
 
 __all__ = ["calibrate_view", "compose_view", "together", "renyi_view", "guarantee_view"]
-__all__ += ["to_renyi_view", "sweep_view", "OVER", "plan_view", "fit_view"]
+__all__ += ["to_renyi_view", "sweep_view", "OVER", "plan_view", "fit_view", "correlated_view"]
 
 
 _CALIBRATE = "tightrope.calibrate/1"
@@ -367,4 +369,38 @@ def fit_view(fitted: Any, model: Path, certificate: Path) -> dict[str, Any]:
         "words": fitted.reason_,
         "model": str(model),
         "certificate": str(certificate),
+    }
+
+
+_CORRELATED = "tightrope.correlated/1"
+_UNIT = (
+    "error: the standard deviation of the noise in one coordinate of the sum of all mean gradients "
+    "so far, in clip norms; root mean square over the steps. Sizes of gradients are not in it."
+)
+
+
+def correlated_view(choice: Choice, target: Target, delta: float) -> dict[str, Any]:
+    """Every candidate with its noise and its error; the process of the best one runs it."""
+    found = [account(one.process).guarantee(delta) for one in choice.candidates]
+    epsilons = [one.loss_known(one.epsilon(delta)) for one in found]
+    worst = max(range(len(found)), key=lambda i: epsilons[i].upper)
+    return {
+        "schema": _CORRELATED,
+        "target": {"epsilon": target.epsilon, "delta": target.delta},
+        "delta": delta,
+        "epsilon": certified_view(epsilons[worst], found[worst].two_sided),
+        "candidates": [_candidate(one) for one in choice.candidates],
+        "white": _candidate(choice.white),
+        "unit": _UNIT,
+    }
+
+
+def _candidate(one: Candidate) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "strategy": str(one.strategy),
+        "noise_multiplier": one.noise_multiplier,
+        "error": one.error,
+        "buffers": one.buffers,
+        "process": to_json(one.process),
     }

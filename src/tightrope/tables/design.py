@@ -158,7 +158,8 @@ class Design:
             codes = {}
             for name, given in data["codes"].items():
                 values = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-                codes[str(name)] = _CODES[values.pop("code")](**values)
+                kind = _CODES[str(values.pop("code"))]
+                codes[str(name)] = kind(**values)
             design = Design(codes, tuple(int(place) for place in data["places"]))
             design.rows_of(np.zeros((1, max(design.places) + 1)))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

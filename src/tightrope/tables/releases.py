@@ -7,7 +7,7 @@ only where the schema needs it:
 - octaves: counts in cells between powers of two, for numbers without public bounds. The outermost
   cells that stand out of the noise are the bounds.
 - cells: counts in a few dozen cells between these or the public bounds. They give the bounds of all
-  but about 1 % of the rows, and ranks.
+  but about 2 % of the rows at each end, and ranks.
 - categories: counts of texts that occur, shown from a threshold on (see theorems.
   thresholded_counts); all others are "other".
 
@@ -42,7 +42,7 @@ _EDGES = np.concatenate(
     [-(2.0 ** np.arange(MOST, LEAST - 1, -1)), 2.0 ** np.arange(LEAST, MOST + 1)]
 )
 _EVEN, _FINEST = 24, 2.0**-10
-_STANDS_OUT, _COUNTS_FROM, _TAIL = 4.0, 1.5, 0.005
+_STANDS_OUT, _COUNTS_FROM, _TAIL = 4.0, 1.5, 0.02
 _WEIGHTS = {"octaves": 1.0, "cells": 1.5, "categories": 1.5}  # of mu^2; chosen on Adult and Bank
 
 
@@ -234,7 +234,8 @@ def _ends(counts: Whole, scale: int) -> tuple[float, float]:
     clear = np.flatnonzero(counts > _STANDS_OUT * scale)
     if not len(clear):
         clear = np.array([int(counts.argmax())])
-    first, last = max(int(clear[0]) - 1, 0), min(int(clear[-1]), len(_EDGES) - 1)
+    first = min(max(int(clear[0]) - 1, 0), len(_EDGES) - 2)
+    last = min(int(clear[-1]), len(_EDGES) - 1)
     return float(_EDGES[first]), float(_EDGES[max(last, first + 1)])
 
 

@@ -130,9 +130,9 @@ def _text(path: Path, raw: BinaryIO, schema: TableSchema) -> Iterator[Raw]:
 
 def _decompressed(raw: BinaryIO, path: Path) -> Any:
     if path.suffix.lower() == ".gz":
-        return io.BufferedReader(gzip.GzipFile(fileobj=raw))  # type: ignore[arg-type]
+        return io.BufferedReader(gzip.GzipFile(fileobj=raw))
     if path.suffix.lower() == ".xz":
-        return io.BufferedReader(lzma.LZMAFile(raw))  # type: ignore[arg-type]
+        return io.BufferedReader(lzma.LZMAFile(raw))
     return raw
 
 

@@ -11,8 +11,8 @@ import pytest
 from mpmath import mpf
 
 from tightrope.guarantee import approx as simple
-from tightrope.guarantee import risk
 from tightrope.guarantee.approx import tradeoff_interval
+from tightrope.guarantee.base import belief
 from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -230,14 +230,11 @@ def test_a_gaussian_parameter_that_many_points_do_not_settle_ends():
 def test_beliefs_of_improbable_records(prior, false_alarms, type_ii):
     hit = mpf(prior) * (1 - mpf(type_ii))
     truth = hit / (hit + (1 - mpf(prior)) * mpf(false_alarms))
-    found = risk.posterior(prior, false_alarms, Interval.exact(type_ii))
+    found = belief(prior, false_alarms, Interval.exact(type_ii))
     assert found.lower <= truth <= found.upper
 
 
-def test_belief_after_a_pure_release():
-    truth = mpf(1e-318) / (mpf(1e-318) + (1 - mpf(1e-318)) * mpmath.exp(-1))
-    found = risk.posterior_of_pure(1e-318, 1.0)
-    assert found.lower <= truth <= found.upper
+def test_belief_of_an_impossible_record():
     assert GaussianGuarantee(0.0).posterior(0.0, 0.5).upper == 0.0
 
 

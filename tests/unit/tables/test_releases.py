@@ -145,7 +145,7 @@ def test_bounds_ranks_and_categories_are_near_the_truth() -> None:
     design = released(plan, rows_of(data), open_stream("test", seed=1, cryptographic=True))
     income = np.array(data["income"])
     code = design.codes["income"]
-    assert 0.97 < np.mean((code.low <= income) & (income <= code.high)) <= 1.0
+    assert 0.93 < np.mean((code.low <= income) & (income <= code.high)) <= 1.0
     truth = np.argsort(np.argsort(income)) / len(income) * 2 - 1
     guess = np.interp(income, code.edges, code.ranks)
     assert np.abs(truth - guess).mean() < 0.1
@@ -172,3 +172,12 @@ def test_an_empty_row_is_zero_and_is_not_counted(caught: list[Any]) -> None:
     design = released(plan, rows_of(data), open_stream("t", seed=1))
     assert all(counts.sum() % 49 == 0 for counts, _ in caught)
     assert not rows_of(data).encoded(design)[3].any()
+
+
+@pytest.mark.parametrize("cell", [0, 1, 60, 61, 62, 120, 121, 122])
+def test_bounds_come_from_any_cell(cell: int) -> None:
+    counts = np.zeros(123, dtype=np.int64)
+    for height in (3, 1000):  # below the noise and above it
+        counts[cell] = height
+        low, high = releases._ends(counts, 10)
+        assert math.isfinite(low) and low < high

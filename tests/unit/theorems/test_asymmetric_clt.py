@@ -10,7 +10,6 @@ import pytest
 from tightrope.accounting import account
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.estimate import Estimate
-from tightrope.guarantee.loss.loss_moments import moments
 from tightrope.guarantee.loss.pairs import (
     DiscretePair,
     FixedSizeGaussianPair,
@@ -31,7 +30,7 @@ from tightrope.process import (
     Repeated,
     Sequence,
 )
-from tightrope.theorems.limits import AsymmetricCltBdls19, clt_mu, limit_mu
+from tightrope.theorems.limits import AsymmetricCltBdls19, clt_mu, limit_mu, moments
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.7, 4.0])

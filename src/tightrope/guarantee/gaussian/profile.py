@@ -55,7 +55,6 @@ __all__ = [
     "epsilon_interval",
     "mu_interval",
     "tradeoff_interval",
-    "upper_tail",
     "compose_mu",
     "group_mu",
     "analytic_noise",
@@ -143,11 +142,6 @@ def mu_interval(epsilon: float, delta: float) -> Interval:
 
 def tradeoff_interval(type_i: float, mu: float) -> Interval:
     return Interval(*tradeoff_bounds(float(type_i), float(mu)))
-
-
-def upper_tail(x: ArrayLike) -> Any:
-    """Phi(-x)."""
-    return ndtr(-np.asarray(x, dtype=np.float64))[()]
 
 
 def _any_epsilon(value: ArrayLike) -> Any:

@@ -71,7 +71,7 @@ class GroupGuarantee(Guarantee):
         return math.exp(min(log_one + self._log_growth(each) + rounding, 0.0))
 
     def _flat_delta(self, epsilon: float) -> float:
-        """By what one (epsilon, delta) pair says of the group at its own level."""
+        """The bound that one (epsilon, delta) pair gives for the group at its own level."""
         inner = self.inner
         if not isinstance(inner, ApproxGuarantee) or inner.level == math.inf:
             return 1.0
@@ -128,7 +128,7 @@ class GroupGuarantee(Guarantee):
 
 
 def _meeting(before: tuple[float, float], now: tuple[float, float]) -> float:
-    """Where the line through two points (x, g(x)), g(x) > x, meets g = x; not far beyond them."""
+    """The point where the line through two (x, g(x)), g(x) > x, meets g = x; not far beyond."""
     (x0, g0), (x1, g1) = before, now
     slope = (g1 - g0) / (x1 - x0) if x1 > x0 > 0.0 or g0 > 0.0 else 0.0
     return min((g1 - slope * x1) / (1.0 - slope), 8.0 * g1) if 0.0 <= slope < 1.0 else 8.0 * g1

@@ -80,7 +80,7 @@ class LossGuarantee(Guarantee):
         return replace(self, orders=orders, records=members, otherwise=otherwise, attained=alone)
 
     def of_each_link(self) -> LossGuarantee:
-        """What holds of all links of a chain of removals, whose data sets become smaller."""
+        """The guarantee of all links of a chain of removals, whose data sets become smaller."""
         if self.adjacency is not Adjacency.ADD_OR_REMOVE:
             return self
         return replace(self, orders=_each_pair(self.orders, _of_fewer_records))
@@ -120,7 +120,7 @@ class LossGuarantee(Guarantee):
         return self._shown(found, lambda: profile.worst_delta(self.attained, epsilon))
 
     def _shown(self, found: Interval, of_attained: Callable[[], Interval]) -> Interval:
-        """With the lower end that two data sets attain, where it is theirs or a better one."""
+        """The answer with the lower end that two data sets attain, where known or better."""
         exact = self.validity is Validity.EXACT
         if not self.attained or (exact and found.relative_width <= _WIDE):
             return found
@@ -157,7 +157,7 @@ class LossGuarantee(Guarantee):
         return Interval.worst([_renyi_of(components, order) for components in self.orders])
 
     def _one_tradeoff(self, type_i: float) -> Interval:
-        """By lattice laws kept from one question to the next, sharpened where they do not do."""
+        """The curve by lattice laws kept from one question to the next, sharpened where needed."""
         if type_i == 0.0:  # without false alarms, only what rules a neighbour out is a hit
             worst = Interval.worst([_ruled_out(order) for order in self.orders])
             return Interval(rest_down(worst.upper), rest_up(worst.lower))
@@ -232,7 +232,7 @@ def _most(components: Components, epsilon: float) -> float:
 
 
 def _proved_below(attained: Callable[[], Interval]) -> float:
-    """What the attained pairs prove; nothing where they are out of reach."""
+    """The lower end that attained pairs prove; 0 where they are out of reach."""
     try:
         return attained().lower
     except NotCertified:

@@ -69,7 +69,7 @@ class ParticipationGuarantee(Guarantee):
 
     @cached_property
     def _attained(self) -> LossGuarantee:
-        """Where everything else is 0, with noise added until the exact composition can answer."""
+        """All other records at 0, with noise added until the exact composition can answer."""
         mu = min(self.shown, _LARGEST_MU)
         ways: tuple[Direction, ...] = ("remove", "add")
         orders = tuple(((SampledGaussianPair(self.rate, mu, w), self.steps),) for w in ways)

@@ -1,4 +1,4 @@
-"""What holds whenever a run is stopped: one length's guarantee, for its share of delta."""
+"""Guarantees of a run stopped at any time: one length's guarantee, for its share of delta."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every ordered dominating pair (P, Q) answers about its privacy loss L = ln dP/dQ (X).
+"""The interface of an ordered dominating pair (P, Q), with its privacy loss L = ln dP/dQ (X).
 
 Under P, L may be +inf (mass `infinite_mass`); under Q it may be -inf. A mechanism is one module of
 `pairs`: it answers with its law, the closed form of one release, its cumulant (for `contour`) and
@@ -66,7 +66,7 @@ class AbstractLossPair(ABC):
 
     @property
     def loss_units(self) -> float:
-        """By how many units, relative, the ends of the support may be off."""
+        """Relative error of the ends of the support, in units of rounding."""
         return 8.0
 
     @property

@@ -54,7 +54,7 @@ class LossCurve:
         return _worst(self.orders, lambda order, worst: order.bounds(epsilon, room, width, worst))
 
     def _exact(self, epsilon: float) -> Interval:
-        """By the exact method; where it has no answer, at most delta of a smaller epsilon."""
+        """delta by the exact method; where it has no answer, at most delta of a smaller epsilon."""
         if epsilon not in self.known:
             below = [found.upper for known, found in self.known.items() if known <= epsilon]
             try:
@@ -84,7 +84,7 @@ class LatticeCurve:
 
 
 def _worst(orders: list[_Order], asked: Callable[[_Order, float], Interval]) -> Interval:
-    """Of the orders; one that is proved not to be the worst need not be known closely."""
+    """The worst of the orders; one that is proved not to be it need not be known closely."""
     found, worst = list[Interval](), 0.0
     for order in orders:
         found.append(asked(order, worst))
@@ -130,7 +130,7 @@ class _Order:
 
 @lru_cache(maxsize=4)
 def _order_of(components: Components) -> _Order:
-    """Its laws serve trade-off curves and second looks alike."""
+    """An order whose laws are kept, for trade-off curves and second methods alike."""
     return _Order(components)
 
 

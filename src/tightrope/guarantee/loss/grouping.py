@@ -71,7 +71,7 @@ def _groups(members: Group, room: int) -> list[Group]:
 
 
 def _cut(members: Group, parts: int, by: int) -> list[Group]:
-    """By a strength x, narrow where there is much: rounding then costs the same in every part.
+    """Parts by a strength x, narrow where there is much: rounding costs the same in every part.
 
     Moving n losses of size x by d costs about n x d; with parts of width w(x) the whole is least
     where w is proportional to 1/sqrt(x) at equal density, that is, in equal shares of sqrt(n x d).
@@ -88,7 +88,7 @@ def _cut(members: Group, parts: int, by: int) -> list[Group]:
 
 
 def _shares(sizes: FloatArray, counts: FloatArray) -> FloatArray:
-    """Where each stands between 0 and 1."""
+    """The place of each size between 0 and 1."""
     gaps = np.sqrt(counts[:-1] * sizes[1:] * np.diff(sizes))
     along = np.append(0.0, np.cumsum(gaps))
     return np.asarray(along / along[-1] if along[-1] > 0.0 else along)

@@ -1,4 +1,4 @@
-"""One door to the profile of composed pairs: closed forms, then contour, then lattice.
+"""The profile of composed pairs: by closed forms, then the contour, then the lattice.
 
 Contour and lattice are independent certified methods, and either answers alone; guarantee/check.py
 holds an answer of the one against the other.
@@ -168,7 +168,7 @@ def _is_enough(components: Components, reached: tuple[float, float]) -> bool:
 
 
 def _with_reached(other: Callable[[], Interval], problem: NotCertified) -> Interval:
-    """What the other method proves, and what the first proved before it gave up."""
+    """The intersection of what the other method proves and what the first had proved."""
     if problem.reached is None:
         return other()
     try:

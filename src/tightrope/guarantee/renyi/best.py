@@ -176,7 +176,7 @@ class _Search:
 
 
 def _vertex(values: FloatArray, place: int) -> float:
-    """Where the parabola through the best value and its neighbours is lowest, in spacings."""
+    """The lowest point of the parabola through the best value and its neighbours, in spacings."""
     if not 0 < place < values.size - 1:
         return 0.0
     left, here, right = values[place - 1 : place + 2]

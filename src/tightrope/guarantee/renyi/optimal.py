@@ -77,7 +77,7 @@ def _check_sides(sides: int) -> None:
 
 
 def _solvable(gamma: FloatArray) -> NDArray[np.bool_]:
-    """Where the equation is solved; at larger levels the closed formula is the answer."""
+    """The levels whose equation is solved; at larger ones the closed formula is the answer."""
     return np.asarray(gamma < _LARGEST_GAMMA)
 
 
@@ -107,7 +107,7 @@ def _epsilon_one_sided(z: FloatArray, gamma: FloatArray, d: FloatArray) -> Enclo
 
 
 def _free_of_epsilon(z: FloatArray, gamma: FloatArray, d: FloatArray) -> NDArray[np.bool_]:
-    """Where (0, delta)-DP already follows."""
+    """The levels from which (0, delta)-DP already follows."""
     at_zero = one_sided.optimum(z, np.zeros_like(z), d).lower
     return _Target(z, gamma).reached(at_zero, np.arange(z.size)) & _solvable(gamma)
 
@@ -205,7 +205,7 @@ def _with_crossing_epsilon(
 
 
 def _narrow(U: Enclosure) -> NDArray[np.bool_]:
-    """Where log-odds are known so well that one test speaks for all of them."""
+    """The entries whose log-odds are known so well that one test decides for all."""
     return np.asarray(U.upper <= U.lower * (1.0 + _NARROW))
 
 

@@ -23,7 +23,6 @@ from tightrope.guarantee.renyi._arrays import (
     ULP,
     Enclosure,
     Indices,
-    checked_delta,
     checked_epsilon,
     checked_order,
     flat,
@@ -42,7 +41,6 @@ __all__ = [
     "renyi_of_pure",
     "renyi_of_pure_bounds",
     "simple_renyi_of_pure",
-    "renyi_of_approx",
     "log_chi",
     "log_chi_slack",
     "gamma_of_log_chi",
@@ -157,12 +155,6 @@ def simple_renyi_of_pure(order: ArrayLike, epsilon: ArrayLike) -> Any:
     with np.errstate(over="ignore", under="ignore"):
         square = np.maximum(rounded_up(0.5 * a * eps * eps), TINY)
         return shaped(np.minimum(eps, square), shape)
-
-
-def renyi_of_approx(order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Any:
-    """The smallest gamma that (epsilon, delta)-DP alone implies: infinite as soon as delta > 0."""
-    (gamma, failure), shape = flat(renyi_of_pure(order, epsilon), checked_delta(delta))
-    return shaped(np.where(failure > 0.0, np.inf, gamma), shape)
 
 
 # ---- Renyi divergence of a binary pair, as the logarithm of its chi divergence -------------------

@@ -76,7 +76,7 @@ def log_odds(eps: FloatArray, delta: FloatArray) -> tuple[FloatArray, FloatArray
 def crossing_test(
     z: FloatArray, U: FloatArray, gap: FloatArray, slack: FloatArray
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Where order E sinh(z U) <= z sinh(order U) surely holds, and where it surely fails.
+    """The U where order E sinh(z U) <= z sinh(order U) surely holds, and where it surely fails.
 
     gap = U - eps, known up to `slack`.
     """

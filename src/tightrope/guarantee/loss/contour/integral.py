@@ -169,7 +169,7 @@ def _without_rare(
 
 
 def _with_missing(problem: NotCertified, missing: float) -> NotCertified:
-    """What was proved of the law, as a statement about delta."""
+    """The bounds proved for the law, as a statement about delta."""
     if problem.reached is None or problem.reached[0] == -math.inf:
         return NotCertified(str(problem))
     lower, upper = problem.reached
@@ -222,7 +222,7 @@ def epsilon(components: Components, delta: float, relative_width: float = 1e-6) 
 def epsilon_and_reverse(
     components: Components, delta: float, relative_width: float = 1e-6, reverse: bool = True
 ) -> tuple[Interval, float]:
-    """The same, and a bound on ln delta of the other order of the neighbours at the lower end."""
+    """`epsilon`, and a bound on ln delta of the other order of the neighbours at its lower end."""
     also = at_reverse if reverse else None
     found, line = _epsilon(components, delta, relative_width, also)
     return found, 0.0 if line is None or also is None else log_reverse(line, found.lower)
@@ -284,7 +284,7 @@ def _invert_whole(held: Components, goal: EpsilonGoal, also: AlsoRead | None, li
 
 
 def _invert_without_rare(held: Components, goal: EpsilonGoal, limit: Limit) -> Read:
-    """The same where rare losses are too rare to matter."""
+    """The smallest epsilon >= 0, from a law without losses too rare to matter."""
     law, missing = without_rare(held, goal.log_target, goal.relative_width)
     tolerance = max(FINE, _COARSE * goal.relative_width)
     inverse = Inverse(law, missing, goal, limit, tolerance)

@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 AlsoRead = Callable[[float, float], SaddleReading]
-CAUTION = 0.1  # see inversion_saddle.plan
+CAUTION = 0.1  # see inversion.plan
 FINE = 1e-12  # error allowed to a line, of g
 _SHARE = -5.0  # ln of the error of the other delta that is asked for
 _TILTS = np.geomspace(0.1, 10.0, 33)  # times -ln delta / eps
@@ -94,7 +94,7 @@ def certified_value(
 
 
 def _better_guess(line: Line, found: LogEnclosure) -> float:
-    """What ln g could be as low as, to size the aliases against."""
+    """The least that ln g could be, to size the aliases against."""
     low = found.lower if found.lower > -math.inf else min(found.upper, line.log_guess) - 5.0
     return min(low, line.log_guess - 3.0)
 
@@ -138,7 +138,7 @@ def are_reversed(one: Components, other: Components) -> bool:
 
 
 def at_reverse(epsilon: float, log_delta: float) -> SaddleReading:
-    """Where a line must be read for the other order; delta(-eps) is needed to e^-eps delta."""
+    """The point where a line is read for the other order: delta(-eps) to e^-eps delta."""
     return SaddleReading(-epsilon, log_delta - epsilon + _SHARE)
 
 

@@ -102,7 +102,7 @@ class Blocks:
         self.block = self._built() if levels else self.single
 
     def factors(self, skip: int) -> list[tuple[LatticeMeasure, int]]:
-        """What composes to all steps but `skip`."""
+        """The measures that compose to all steps but `skip`."""
         parts = [(self.block, self.blocks), (self.single, self.rest - skip)]
         return [(measure, count) for measure, count in parts if count > 0]
 

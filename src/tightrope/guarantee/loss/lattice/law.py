@@ -185,7 +185,7 @@ def _log_moment(plan: LatticePlan) -> float:
 
 
 def _spare(plan: LatticePlan) -> float:
-    """By how much epsilon and ln delta change when up to `jumps` small losses are added or dropped.
+    """The change of epsilon and ln delta when up to `jumps` small losses are added or dropped.
 
     Small losses have masses 1 - p under P and 1 - q under Q, q <= p: by Jensen's inequality
     ((1 - p) R - (1 - q) k)_+ <= E[(R R' - k)_+] for one of them, R', so leaving it out changes

@@ -1,4 +1,4 @@
-"""How fine a lattice, how far, at which tilt, and which losses count as jumps.
+"""Plans of a lattice: its step and reach, the tilts, and the losses that count as jumps.
 
 Only cost and width depend on a plan: every plan gives valid bounds.
 """
@@ -51,7 +51,7 @@ _MOST_ONE, _MOST_SEVERAL = 40000, 6000  # cells of the two grids of jumps
 @final
 @dataclass(frozen=True)
 class LatticeGoal:
-    """What a plan is for: ln delta, about `log_delta`, to `width`; `finer` shrinks the lattice."""
+    """The goal of a plan: ln delta, about `log_delta`, to `width`; `finer` shrinks the lattice."""
 
     components: Components
     epsilon: float
@@ -540,7 +540,7 @@ def staging(goal: LatticeGoal, split: LatticeSplit, nats: float) -> tuple[float,
 
 
 def _held(goal: LatticeGoal, split: LatticeSplit) -> float:
-    """What the finest lattice of one step must hold where no losses are left to coarser ones."""
+    """The span of the finest lattice of one step where no losses are left to coarser ones."""
     longest = 0.0
     for (pair, _), (losses, logs, _) in zip(goal.components, split.small.parts, strict=True):
         if not pair.has_jumps:

@@ -112,7 +112,7 @@ class Sketch:
         return self._saddles[epsilon, steepest]
 
     def _saddle(self, epsilon: float, steepest: float) -> Saddle:
-        """By bisection in ln c."""
+        """The saddle point by bisection in ln c."""
         low, high = -12.0, min(38.0, math.log(steepest))
         while high - low > 2e-3:
             c = math.exp(0.5 * (low + high))

@@ -115,7 +115,7 @@ class AllocationCumulant(AbstractFamily):
         return _LARGEST_TILT
 
     def _exponents(self, tilt: float) -> FloatArray:
-        """Of the points, tilted: e^(shift ln S + tilt L)."""
+        """Exponents of the tilted points: e^(shift ln S + tilt L)."""
         return np.asarray(self._power(tilt) * self.law.points + self.log_weights)
 
     def _power(self, tilt: float) -> float:
@@ -170,7 +170,7 @@ class AllocationCumulant(AbstractFamily):
         return 1.01 * inside + math.exp(outside)
 
     def _aliases(self, frequency: float) -> float:
-        """Of the trapezoidal sum, for all |y| up to this frequency."""
+        """The aliasing error of the trapezoidal sum, for all |y| up to this frequency."""
         room = 2.0 * math.pi / self.law.step - frequency
         if room <= 0.0:
             return math.inf

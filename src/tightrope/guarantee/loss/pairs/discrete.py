@@ -133,7 +133,7 @@ class DiscretePair(AbstractLossPair):
 
     @property
     def log_errors(self) -> FloatArray:
-        """Of the logarithms of the masses under P and under Q, which differ by the loss."""
+        """Errors of the logarithms of the masses under P and under Q, which differ by the loss."""
         sizes = np.abs(np.maximum(self.log_masses, _LOG_LEAST)) + np.abs(self.losses)
         return np.asarray(4.0 * ULP * (3.0 + sizes) + self.loss_error)
 
@@ -196,7 +196,7 @@ class DiscretePair(AbstractLossPair):
         return (self.losses[1],)
 
     def dominating(self, group: Group, side: Side) -> AbstractLossPair:
-        """With the failure that, so many times, is that of all of the group."""
+        """Randomised response with the failure that, so many times, is that of all of the group."""
         pick = max if side == "upper" else min
         level, steps = pick(pair.losses[1] for pair, _ in group), sum(n for _, n in group)
         kept = math.fsum(n * math.log1p(-pair.infinite_mass) for pair, n in group)
@@ -381,7 +381,7 @@ def _arm(u: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:
 
 
 def _log_sum(logs: FloatArray) -> float:
-    """Of masses, the largest about 1 over their number; those below 1e-40 are left out."""
+    """ln of a sum of masses, the largest about 1 over their number; below 1e-40 left out."""
     return math.log(math.fsum(np.exp(logs[logs > -92.0]).tolist()))
 
 

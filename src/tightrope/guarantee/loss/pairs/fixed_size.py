@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import cast, final
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,22 +18,19 @@ from scipy.special import log_ndtr
 from tightrope.errors import NotCertified
 from tightrope.guarantee.gaussian.profile import log_gaussian_delta
 from tightrope.guarantee.loss.abstract import (
-    AbstractLossPair,
-    Group,
     LogMasses,
     Side,
     as_losses,
-    extreme,
     mirrored,
 )
 from tightrope.guarantee.loss.pairs.normals import (
     BRANCH,
+    AbstractSampledPair,
     NormalJumps,
     beyond_end,
     check_mu,
     check_rate,
     end_of_tail,
-    log_mass_beyond,
     log_normal_moment,
     normal_edges,
     normal_error,
@@ -68,7 +65,7 @@ __all__ = ["FixedSizeCumulant", "FixedSizeGaussianPair"]
 
 @final
 @dataclass(frozen=True)
-class FixedSizeGaussianPair(AbstractLossPair):
+class FixedSizeGaussianPair(AbstractSampledPair):
     """C_rate(G_mu), for fixed-size batches under replace-one.
 
     The "remove" pair on s > mu/2 (L > 0), its mirror image (L < 0), and an atom at L = 0.
@@ -138,18 +135,7 @@ class FixedSizeGaussianPair(AbstractLossPair):
     def family(self) -> object:
         return FixedSizeGaussianPair
 
-    @property
-    def strength(self) -> tuple[float, ...]:
-        return (self.mu, self.rate)
-
-    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
-        return cast(AbstractLossPair, extreme(group, side, "rate", "mu"))
-
     # ---------------------------------------------------------------------------- its cumulant
-    @property
-    def plain_mu(self) -> float | None:
-        return self.mu if self.rate == 1.0 else None
-
     def cumulant(self, count: int = 1) -> AbstractFamily:
         return FixedSizeCumulant(self, count)
 
@@ -190,9 +176,6 @@ class FixedSizeGaussianPair(AbstractLossPair):
 
     def largest_up_to(self, point: float) -> float:
         return float(log_ratio(point, self.rate, self.mu))
-
-    def log_beyond(self, point: float) -> float:
-        return log_mass_beyond(point, self.rate, self.mu)
 
     # ------------------------------------------------------------------------------- by cells
     def cell_edges(self, order: float, cells: int) -> FloatArray:

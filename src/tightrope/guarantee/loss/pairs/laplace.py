@@ -53,9 +53,26 @@ __all__ = [
 ]
 
 
+class AbstractBoundedPair(AbstractLossPair):
+    """Losses of a bounded range, laid out on a lattice that holds both ends and the middle."""
+
+    @property
+    def spacing(self) -> float:
+        low, high = self.support
+        return 0.5 * (high - low)
+
+    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
+        edges = np.linspace(*self.support, 402)
+        losses = np.clip(0.5 * (edges[:-1] + edges[1:]), *self.support)
+        losses[0], losses[-1] = self.support
+        below = np.exp(self.log_cdf(edges)[0])
+        below[0] = 0.0
+        return losses, np.log(np.maximum(np.diff(below), 1e-320))
+
+
 @final
 @dataclass(frozen=True)
-class LaplacePair(AbstractLossPair):
+class LaplacePair(AbstractBoundedPair):
     """Laplace noise of `scale` (in units of the sensitivity): P = Lap(0), Q = Lap(1)."""
 
     scale: float
@@ -146,20 +163,13 @@ class LaplacePair(AbstractLossPair):
     def cumulant(self, count: int = 1) -> AbstractFamily:
         return LaplaceCumulant(self, count)
 
-    @property
-    def spacing(self) -> float:
-        return _spacing(self)
-
-    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
-        return _loss_grid(self)
-
     def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
         return atoms_measure(*laplace_atoms(self, side, step), side, step, rate, 16.0 * ULP)
 
 
 @final
 @dataclass(frozen=True)
-class BoundedRangePair(AbstractLossPair):
+class BoundedRangePair(AbstractBoundedPair):
     """The pair with delta(l) = (e^{top/2} - e^{l/2})^2/(e^top - 1), |l| <= top.
 
     It dominates every release whose log-likelihood ratios span at most `top`, such as the
@@ -218,13 +228,6 @@ class BoundedRangePair(AbstractLossPair):
     def cumulant(self, count: int = 1) -> AbstractFamily:
         return LaplaceCumulant(self, count)
 
-    @property
-    def spacing(self) -> float:
-        return _spacing(self)
-
-    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
-        return _loss_grid(self)
-
     def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
         return atoms_measure(*laplace_atoms(self, side, step), side, step, rate, 16.0 * ULP)
 
@@ -237,21 +240,6 @@ def _log_laplace_delta(epsilon: float, top: float) -> Interval:
     value = math.log(-math.expm1(gap))
     error = 4.0 * ULP * (1.0 + (abs(epsilon) + top) / abs(gap) + abs(value))
     return Interval(value - error, min(0.0, value + error))
-
-
-def _spacing(pair: AbstractLossPair) -> float:
-    """Half of the span: both atoms and the middle are on the lattice."""
-    low, high = pair.support
-    return 0.5 * (high - low)
-
-
-def _loss_grid(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
-    edges = np.linspace(*pair.support, 402)
-    losses = np.clip(0.5 * (edges[:-1] + edges[1:]), *pair.support)
-    losses[0], losses[-1] = pair.support
-    below = np.exp(pair.log_cdf(edges)[0])
-    below[0] = 0.0
-    return losses, np.log(np.maximum(np.diff(below), 1e-320))
 
 
 # ---- The cumulants of Laplace noise and of the exponential mechanism
@@ -314,7 +302,7 @@ class LaplaceCumulant(BoundedCumulant):
 # (or 0) to 1 (or 0); the noise beyond these points is an atom of L at each end.
 @final
 @dataclass(frozen=True)
-class LaplaceMixturePair(AbstractLossPair):
+class LaplaceMixturePair(AbstractBoundedPair):
     """P = (1-q) Lap(0) + q Lap(1) if `plus`, Q = (1-q) Lap(0) + q Lap(-1) if `minus`, else Lap(0).
 
     Removed: plus; added, and mirrored: minus; replaced by its opposite: both.
@@ -445,13 +433,6 @@ class LaplaceMixturePair(AbstractLossPair):
     def cumulant(self, count: int = 1) -> AbstractFamily:
         return LaplaceMixtureCumulant(self, count)
 
-    @property
-    def spacing(self) -> float:
-        return _spacing(self)
-
-    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
-        return _loss_grid(self)
-
     def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
         atoms = sampled_laplace_atoms(self, side, step)
         return atoms_measure(*atoms, side, step, rate, 64.0 * ULP, self.loss_units)
@@ -487,7 +468,7 @@ class LaplaceMixtureCumulant(BoundedCumulant):
         self.length, self.height = float(len(self.sides)), 0.25 * math.pi * pair.scale
 
     def _log_density(self, x: FloatArray) -> FloatArray:
-        """Of P."""
+        """ln of the density of P."""
         base = -np.abs(x) / self.pair.scale - math.log(2.0 * self.pair.scale)
         return np.asarray(base + self.pair.log_plus(x))
 
@@ -566,7 +547,7 @@ def laplace_atoms(
 def sampled_laplace_atoms(
     pair: LaplaceMixturePair, side: str, step: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The same; where both sides of 0 count, 0 is on the lattice, for L' jumps there."""
+    """Losses and masses under P; where both sides of 0 count, 0 is on the lattice: L' jumps."""
     low, high = pair.support
     cells = 2 * max(_FEWEST, round(0.5 * (high - low) / step))
     while cells > _MOST:  # every other point, or about so many; what is off the lattice is moved

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, Self, cast, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,16 +20,13 @@ from numpy.typing import ArrayLike
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.loss.abstract import (
     POINTS_BEYOND,
-    AbstractLossPair,
-    Group,
     LogMasses,
     Side,
     as_losses,
-    extreme,
     mirrored,
 )
 from tightrope.guarantee.loss.pairs.binomial_mixture import Arm
-from tightrope.guarantee.loss.pairs.normals import GRID_STEP
+from tightrope.guarantee.loss.pairs.normals import GRID_STEP, AbstractRatedPair
 from tightrope.guarantee.loss.pairs.points import (
     POINTS,
     TURN,
@@ -69,7 +66,7 @@ _GRID = 256  # points between which Newton's method begins
 
 @final
 @dataclass(frozen=True)
-class GaussianMixturePair(AbstractLossPair):
+class GaussianMixturePair(AbstractRatedPair):
     """P and Q of the module's docstring; rate below 1, plus + minus >= 1."""
 
     rate: float
@@ -235,13 +232,6 @@ class GaussianMixturePair(AbstractLossPair):
     def family(self) -> object:
         return (self.plus, self.minus)
 
-    @property
-    def strength(self) -> tuple[float, ...]:
-        return (self.mu, self.rate)
-
-    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
-        return cast(AbstractLossPair, extreme(group, side, "rate", "mu"))
-
     # ---------------------------------------------------------------------------- its cumulant
     def cumulant(self, count: int = 1) -> AbstractFamily:
         return MixtureCumulant(self, count)
@@ -268,10 +258,6 @@ class GaussianMixturePair(AbstractLossPair):
 
     def point_of(self, loss: float) -> float:
         return float(self._near(np.array(loss)))
-
-    @property
-    def far_point(self) -> float:
-        return POINTS_BEYOND + 1.5 * self.mu
 
     def largest_up_to(self, point: float) -> float:
         if not self.is_endless:
@@ -698,7 +684,7 @@ def _cells(
 
 
 def _reach(pair: GaussianMixturePair, rate: float, cut: float) -> tuple[float, float, float]:
-    """Where all but e^-55 of the tilted law up to the cut lies, and ln of the rest."""
+    """The stretch with all but e^-55 of the tilted law up to the cut, and ln of the rest."""
     far = furthest_peak(pair, rate) + 12.0
     at = scan(pair, -12.0, min(far, cut), 0.5 / max(1.0, pair.mu))
     first, last, left, right = at.ends(rate, at.log_sum(rate) - _FAR)
@@ -758,7 +744,7 @@ def _panel_shares(
     level: FloatArray,
     log_weight: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """The same for panels of the cells, each by one rule."""
+    """P given to both ends by panels of the cells, each by one rule."""
     at, weights = gauss_legendre(nodes)
     s = begin[:, None] + width[:, None] * (0.5 * (at + 1.0))
     logs = pair.arms[0].log(s)

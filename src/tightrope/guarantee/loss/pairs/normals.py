@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-from tightrope.guarantee.loss.abstract import POINTS_BEYOND, JumpLaw, Side
+from tightrope.guarantee.loss.abstract import (
+    POINTS_BEYOND,
+    AbstractLossPair,
+    Group,
+    JumpLaw,
+    Side,
+    extreme,
+)
 from tightrope.guarantee.loss.pairs.sampling import log_ratio
 from tightrope.numerics.lattice import (
     LatticeMeasure,
@@ -34,6 +41,8 @@ from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_positive, check_real, one_number
 
 __all__ = [
+    "AbstractRatedPair",
+    "AbstractSampledPair",
     "check_mu",
     "check_rate",
     "log_normal_moment",
@@ -310,7 +319,7 @@ def end_of_tail(
 
 
 def beyond_end(branch: Branch, q: float, mu: float, rate: float, log_scale: float) -> float:
-    """What N(0,1) above the end of a branch weighs, tilted by r^-rate."""
+    """The mass of N(0,1) above the end of a branch, tilted by r^-rate."""
     log_r = infimum(q) + loss_at(branch.end, q, mu)
     return 1.01 * math.exp(float(log_ndtr(-branch.end)) - rate * log_r - log_scale)
 
@@ -328,6 +337,36 @@ def rough_grid(mu: float, rate: float, begin: float) -> tuple[FloatArray, FloatA
     s = np.arange(begin + 0.5 * GRID_STEP, 40.0 + 1.5 * mu, GRID_STEP)
     base = -0.5 * s * s + math.log(GRID_STEP) - LOG_ROOT_2PI
     return log_ratio(s, rate, mu), base
+
+
+# ---- what pairs of a rate and a mu have in common
+class AbstractRatedPair(AbstractLossPair):
+    """Normals that are mu apart, drawn with a rate: every loss grows with both."""
+
+    rate: float
+    mu: float
+
+    @property
+    def strength(self) -> tuple[float, ...]:
+        return (self.mu, self.rate)
+
+    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
+        return cast(AbstractLossPair, extreme(group, side, "rate", "mu"))
+
+    @property
+    def far_point(self) -> float:
+        return POINTS_BEYOND + 1.5 * self.mu
+
+
+class AbstractSampledPair(AbstractRatedPair):
+    """One record, drawn with a rate: L = ln r on (a part of) the line."""
+
+    @property
+    def plain_mu(self) -> float | None:
+        return self.mu if self.rate == 1.0 else None
+
+    def log_beyond(self, point: float) -> float:
+        return log_mass_beyond(point, self.rate, self.mu)
 
 
 # ---- Jumps: losses beyond a point s, where the record was drawn

@@ -157,7 +157,7 @@ class BoundedCumulant(AbstractFamily):
 
     @abstractmethod
     def _rough(self, tilt: float) -> tuple[FloatArray, FloatArray]:
-        """The same, good enough to search by."""
+        """Losses and ln masses that are good enough to search by."""
 
     @abstractmethod
     def _slope(self, tilt: float, frequency: float) -> float:

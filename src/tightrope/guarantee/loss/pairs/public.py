@@ -25,7 +25,7 @@ __all__ = ["PublicCumulant", "PublicMixturePair", "public_measure"]
 @final
 @dataclass(frozen=True)
 class PublicMixturePair(AbstractLossPair):
-    """With probability `share` the release is `rare`, otherwise `usual`; which one is known.
+    """A release that is `rare` with probability `share`, otherwise `usual`; which one is known.
 
     delta(eps) = (1 - share) delta_usual(eps) + share delta_rare(eps), and so are the masses. The
     share is taken to be right to 2 units.
@@ -263,7 +263,7 @@ _SLACK = 1.0 - 1e-9  # rounding of neighbouring weights
 
 
 def _end(part: AbstractLossPair, loss: float) -> float:
-    """Where a part of a mixture that is cut at this loss ends."""
+    """The point where a part of a mixture that is cut at this loss ends."""
     return part.point_of(loss) if part.is_endless else part.far_point
 
 

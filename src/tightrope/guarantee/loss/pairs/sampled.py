@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, Self, cast, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,25 +16,22 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.gaussian.profile import log_gaussian_delta
 from tightrope.guarantee.loss.abstract import (
     POINTS_BEYOND,
-    AbstractLossPair,
-    Group,
     LogMasses,
     Side,
     as_losses,
-    extreme,
 )
 from tightrope.guarantee.loss.pairs.normals import (
     BEYOND_BULK,
     BRANCH,
     LEFT,
     LOG_CUT_OFF,
+    AbstractSampledPair,
     NormalJumps,
     beyond_end,
     branch_measure,
     check_mu,
     check_rate,
     end_of_tail,
-    log_mass_beyond,
     log_normal_moment,
     normal_edges,
     normal_error,
@@ -82,7 +79,7 @@ _LARGEST_MU = 20.0  # beyond, e^{mu^2} says nothing that a double can
 
 @final
 @dataclass(frozen=True)
-class SampledGaussianPair(AbstractLossPair):
+class SampledGaussianPair(AbstractSampledPair):
     """Poisson-sampled Gaussian; mix = (1-rate) N(0,1) + rate N(mu,1), r = dmix/dN(0,1).
 
     "remove": P = mix, Q = N(0,1), L = ln r.   "add": P = N(0,1), Q = mix, L = -ln r.
@@ -173,18 +170,7 @@ class SampledGaussianPair(AbstractLossPair):
     def family(self) -> object:
         return self.direction
 
-    @property
-    def strength(self) -> tuple[float, ...]:
-        return (self.mu, self.rate)
-
-    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
-        return cast(AbstractLossPair, extreme(group, side, "rate", "mu"))
-
     # ---------------------------------------------------------------------------- its cumulant
-    @property
-    def plain_mu(self) -> float | None:
-        return self.mu if self.rate == 1.0 else None
-
     def cumulant(self, count: int = 1) -> AbstractFamily:
         return SampledCumulant([self], [count])
 
@@ -233,15 +219,8 @@ class SampledGaussianPair(AbstractLossPair):
         point = float(point_of_log_ratio(loss, self.rate, self.mu))
         return point if point > LEFT else BEYOND_BULK
 
-    @property
-    def far_point(self) -> float:
-        return POINTS_BEYOND + 1.5 * self.mu
-
     def largest_up_to(self, point: float) -> float:
         return float(log_ratio(point, self.rate, self.mu)) if self.has_jumps else self.support[1]
-
-    def log_beyond(self, point: float) -> float:
-        return log_mass_beyond(point, self.rate, self.mu)
 
     @property
     def log_left_out(self) -> float:

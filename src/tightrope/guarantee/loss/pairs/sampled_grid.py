@@ -101,7 +101,7 @@ class SampledStrip:
         return np.asarray(self.log_rate + self.mu * s - self.half)
 
     def reach(self, w: FloatArray, nats: FloatArray | float) -> Reach:
-        """Where the integrand, phi(s) and phi(s - mu) exceed about e^-nats of their integrals.
+        """The stretch on which phi(s) r^w, phi(s) or phi(s - mu) exceed e^-nats of their integrals.
 
         Beyond both ends the integrand falls at least like e^{-x^2/2}.
         """
@@ -114,7 +114,7 @@ class SampledStrip:
     def last_edge(
         self, w: FloatArray, high: FloatArray, nats: FloatArray, frequency: FloatArray
     ) -> FloatArray:
-        """Where the cells of the strip end when the sum ends at `high`.
+        """The last edge of the cells of the strip when the sum ends at `high`.
 
         e^{frequency * angle} on the right needs a longer Gaussian tail; for w < 0 it is outweighed
         by r^w.
@@ -188,7 +188,7 @@ class SampledStrip:
     def tails(
         self, w: FloatArray, frequency: FloatArray, outline: Outline
     ) -> tuple[FloatArray, FloatArray]:
-        """The same integral beyond the first and the last edge; f falls at least like a Gaussian.
+        """The integral beyond the first and the last edge; f falls at least like a Gaussian.
 
         int_0^inf e^{-x^2/2} dx < 1.2534; beyond the right end the argument is at most theta.
         """

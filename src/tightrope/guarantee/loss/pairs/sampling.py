@@ -1,4 +1,4 @@
-"""What it does to a loss, and to a profile, that a record is there by chance.
+"""Losses and profiles of a release on a random sample: a record is there by chance.
 
 With the record, densities differ by e^u; drawn with a rate, by r = 1 + rate (e^u - 1). Rates from
 1e-300 to 1 - 2^-53 keep their digits: nothing cancels.
@@ -67,7 +67,7 @@ def log_sampled(u: FloatArray, rate: FloatArray | float) -> FloatArray:
 
 
 def _log_one_plus(u: FloatArray, rate: FloatArray | float) -> FloatArray:
-    """The same where e^u is a number; for rates near 1, 1 - rate is exact and kept apart."""
+    """ln(1 + rate (e^u - 1)) where e^u is a number; for rates near 1, 1 - rate is exact."""
     found = np.asarray(np.log1p(rate * np.expm1(u)))
     apart = (np.asarray(rate) > 0.5) & (u < -0.5)
     if not apart.any():
