@@ -21,8 +21,7 @@ from tightrope.estimators import (
     PrivateLogisticRegression,
     PrivateRidge,
 )
-from tightrope.evidence.files import write_text
-from tightrope.evidence.strict_json import printable, read_json
+from tightrope.evidence.files import printable, read_json, write_text
 from tightrope.tables.design import Design
 from tightrope.tables.pipeline import PrivatePipeline
 from tightrope.tables.schema import TableSchema

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from tightrope.errors import InvalidInput, MissingTool
-from tightrope.evidence.files import read_most, write_text
-from tightrope.evidence.strict_json import printable, why_unread
+from tightrope.evidence.files import printable, read_most, why_unread, write_text
 from tightrope.validate import check_count, check_real
 
 __all__ = ["Number", "Category", "Flag", "Date", "Ignored", "Column", "TableSchema", "day_of"]

@@ -23,8 +23,7 @@ from typing import Any, BinaryIO, TypeAlias, final
 import numpy as np
 
 from tightrope.errors import InvalidInput, MissingTool
-from tightrope.evidence.files import open_ordinary
-from tightrope.evidence.strict_json import printable, why_unread
+from tightrope.evidence.files import open_ordinary, printable, why_unread
 from tightrope.tables.schema import TableSchema
 
 __all__ = ["Source", "open_source", "names_of", "Raw"]
