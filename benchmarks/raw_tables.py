@@ -28,7 +28,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tightrope.tables import Category, Number, PrivatePipeline, TableSchema
 
-EPSILONS, SEEDS, DELTA = (0.5, 1.0, 3.0), 3, 1e-6
+EPSILONS, SEEDS, DELTA = (0.5, 1.0, 3.0), 10, 1e-6
 RESULTS = Path(__file__).parent / "results" / "raw_tables.json"
 Table = dict[str, Any]
 

@@ -121,7 +121,10 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         schema = self._schema_for(X)
         if (schema.target is None) == (y is None):
             raise InvalidInput(
-                "The target is a column that the schema names, or y, not both and not neither."
+                "The target is a column that the schema names, or y, not both; a schema without a "
+                "target requires y to be passed, but the target y is None."
+                if y is None
+                else "The schema names the target, and y was given, too: leave one of them out."
             )
         if is_of_dask(X):
             if y is not None:

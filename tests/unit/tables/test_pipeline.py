@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tightrope import account
 from tightrope.errors import InvalidInput, NotCertified
@@ -18,6 +19,9 @@ from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
 from tightrope.process import UserLevel
 from tightrope.tables import Category, Flag, Number, PrivatePipeline, TableSchema
+
+# the same table is fitted by many of these tests
+pytestmark = pytest.mark.filterwarnings("ignore::tightrope.estimators.FitsAddUp")
 
 COLUMNS = {"age": Number(), "job": Category(), "member": Flag(), "rich": Category(("no", "yes"))}
 SCHEMA = TableSchema(COLUMNS, target="rich")
@@ -192,3 +196,21 @@ def test_two_fits_on_the_same_table_add_up() -> None:
     PrivatePipeline(SCHEMA, delta=1e-5).fit(data)
     with pytest.warns(FitsAddUp, match="2 private fits"):
         PrivatePipeline(SCHEMA, delta=1e-5).fit(data)
+
+
+@parametrize_with_checks(
+    [
+        PrivatePipeline(
+            None,
+            PrivateLogisticRegression(labels_public=True, max_iter=40, algorithm="descent"),
+            epsilon=1e5,
+            delta=1e-3,
+            random_state=0,
+        ),
+    ]
+)
+@pytest.mark.filterwarnings("ignore::tightrope.estimators.FitsAddUp")
+@pytest.mark.filterwarnings("ignore::tightrope.estimators.PromisesNothing")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
