@@ -225,6 +225,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
             "epsilon": inner.epsilon,
             "delta": inner.delta,
             "data_norm": design.norm,
+            "feature_ranges": (-1.0, 1.0),  # where all entries of encoded rows lie
             "adjacency": self.adjacency,
             "records": self.records,
             "random_state": seed,
@@ -232,7 +233,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         if schema.classes is not None:
             wanted["classes"] = list(range(len(schema.classes)))
         elif schema.target is not None:
-            wanted["target_bound"] = 1.0
+            wanted |= {"target_bound": 1.0, "target_range": (-1.0, 1.0)}
         known = estimator.get_params(deep=False)
         estimator.set_params(**{name: value for name, value in wanted.items() if name in known})
         estimator._on_pass = self._on_pass

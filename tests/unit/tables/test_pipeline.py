@@ -14,7 +14,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tightrope import account
 from tightrope.errors import InvalidInput, NotCertified
-from tightrope.estimators import FitsAddUp, PrivateLinearSVC, PrivateLogisticRegression
+from tightrope.estimators import (
+    FitsAddUp,
+    PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+)
 from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
 from tightrope.process import UserLevel
@@ -115,6 +121,17 @@ def test_three_classes_and_other_estimators() -> None:
     model = fitted(estimator=PrivateLinearSVC())
     assert model.score(table(1000, 3)) > 0.9
     assert not hasattr(model, "predict_proba")
+
+
+def test_additive_models_learn_from_tables() -> None:
+    model = fitted(estimator=PrivateAdditiveClassifier())
+    assert model.score(table(1000, 3)) > 0.85
+    assert holds(verify(model.certificate()))
+    data = table()
+    data["pay"] = np.array(data["age"]) * 100.0
+    schema = TableSchema({"age": Number(), "pay": Number(0, 9000)}, target="pay")
+    regressor = PrivatePipeline(schema, PrivateAdditiveRegressor(), epsilon=4.0, delta=1e-5)
+    assert regressor.fit(data).score(data) > 0.5
 
 
 def test_it_pickles_and_clones_and_forgets_the_rows() -> None:
