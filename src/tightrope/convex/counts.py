@@ -170,7 +170,7 @@ def check_fit(share: Shared, process: Process, guarantee: Guarantee, budget: Bud
 
 # ---- a bound on the length of rows ---------------------------------------------------------------
 
-_LENGTHS = tuple((2.0 ** (np.arange(-80, 81) / 2.0)).tolist())  # half octaves
+_LENGTHS: tuple[float, ...] = tuple((2.0 ** (np.arange(-80, 81) / 2.0)).tolist())  # half octaves
 _REACHED = 0.9  # the share of rows that are not shortened
 
 
