@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 import numpy
@@ -15,22 +14,10 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
-from tightrope.train.gradients.forms.geometry import in_order
-from tightrope.train.gradients.kernels import (
-    boxes,
-    convolution,
-    depthwise,
-    normalisation,
-    pointers,
-    products,
-    rows,
-    standard,
-    tokens,
-)
-from tightrope.train.standard_convolution import standardised, taken_back
-from tightrope.train.symmetric_convolution import SymmetricConv2d
-
-from tightrope.train.gradients.forms import Convolution, Outer, outer
+from tightrope.train.gradients import outer, row_kernels
+from tightrope.train.gradients import product_kernels as products
+from tightrope.train.gradients.convolution import Convolution, in_order
+from tightrope.train.gradients.outer import Outer
 from tightrope.train.gradients.rounding import TINY
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,13 +49,13 @@ def test_squares_of_rows_are_never_below_the_exact_ones(d, p):
     a, g = random(5, d + 3)[:, :d], random(p, 5).t() * 1e-3  # strided, and transposed
     a[1], g[2] = 1e-30, 0.0  # squares that underflow
     for values, found in [
-        (a.double().square().sum(1), rows.row_squares(a)),
-        (a.double().square().sum(1) * g.double().square().sum(1), rows.row_squares(a, g)),
+        (a.double().square().sum(1), row_kernels.row_squares(a)),
+        (a.double().square().sum(1) * g.double().square().sum(1), row_kernels.row_squares(a, g)),
     ]:
         assert bool((found.double() >= values * (1 - 2.0**-18) - TINY).all())
         assert bool((found.double() <= values * (1 + 2.0**-18) + 1e-30).all())
     a[3, 0] = torch.inf
-    assert rows.row_squares(a)[3] == torch.inf
+    assert row_kernels.row_squares(a)[3] == torch.inf
 
 
 def test_weighted_rows_of_strided_values():
@@ -77,12 +64,12 @@ def test_weighted_rows_of_strided_values():
     factors = torch.tensor([0.5, 0.0, 2.0], device=DEVICE)
     expected = 0.5 * values[0].float() + 2 * values[2].float()
     for chain in (1, 100):
-        torch.testing.assert_close(tokens.weighted_rows(values, factors, chain), expected)
+        torch.testing.assert_close(row_kernels.weighted_rows(values, factors, chain), expected)
 
 
 def test_rows_without_values_have_a_sum_without_values():
     """Those of a layer without inputs."""
-    found = tokens.weighted_rows(random(5, 0), torch.ones(5, device=DEVICE), 100)
+    found = row_kernels.weighted_rows(random(5, 0), torch.ones(5, device=DEVICE), 100)
     assert found.shape == (0,) and found.dtype is torch.float32
 
 
@@ -92,9 +79,9 @@ def test_weighted_rows_are_added_in_float64(batch, length):
     values, factors = random(batch, length), torch.rand(batch, device=DEVICE)
     exact = (values.double() * factors.double()[:, None]).sum(0)
     rounding = 2.0**-24 * (factors.double()[:, None] * values.double().abs()).sum(0)
-    error = (tokens.weighted_rows(values, factors, 1).double() - exact).abs()
+    error = (row_kernels.weighted_rows(values, factors, 1).double() - exact).abs()
     assert bool((error <= 2.1 * rounding).all())
-    error = (tokens.weighted_rows(values, factors, 100).double() - exact).abs()
+    error = (row_kernels.weighted_rows(values, factors, 100).double() - exact).abs()
     assert bool((error <= 35 * rounding).all())
 
 
@@ -192,7 +179,7 @@ BOXED = pytest.mark.skipif(
 def test_products_of_boxes_of_rows(positions, d, p):
     a, g = (random(4, positions, size).bfloat16() for size in (d, p))
     operands = products.rows(a, g)
-    assert isinstance(operands, boxes.Boxes)
+    assert isinstance(operands, products.Boxes)
     same_products(operands, torch.bmm(g.double().transpose(1, 2), a.double()))
 
 
@@ -217,7 +204,7 @@ def test_products_of_boxes_of_images(channels, outputs, options, each, height, w
     x, g = x.bfloat16(), g.bfloat16()
     geometry = Convolution(layer.weight.shape, layer.stride, layer.padding, layer.dilation, 1)
     operands = products.images(x, g, geometry, each)
-    assert isinstance(operands, boxes.Boxes)
+    assert isinstance(operands, products.Boxes)
     patches = functional.unfold(
         x.double(), layer.kernel_size, layer.dilation, layer.padding, layer.stride
     ).unflatten(1, (channels, -1)).transpose(1, 2).flatten(1, 2)  # fmt: skip
@@ -256,25 +243,8 @@ def test_what_boxes_cannot_read_is_read_by_pointers(change):
     else:
         a, exact = a[..., :31].contiguous(), exact[..., :31]
     operands = products.rows(a, g)
-    assert not isinstance(operands, boxes.Boxes)
+    assert not isinstance(operands, products.Boxes)
     torch.testing.assert_close(products.written(operands).double(), exact, rtol=1e-3, atol=1e-2)
-
-
-def test_normalisations():
-    torch.manual_seed(0)
-    x, g = random(3, 7, 20), random(3, 7, 20)
-    for centre, normal in (
-        (True, functional.layer_norm(x, (20,))),
-        (False, functional.rms_norm(x, (20,), eps=1e-5)),
-    ):
-        scale, shift = normalisation.row_scale_and_shift(x, g, 1e-5, centre=centre)
-        torch.testing.assert_close(scale, (normal * g).sum(1), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(shift, g.sum(1), rtol=1e-4, atol=1e-5)
-    x, g = random(3, 8, 5, 7), random(3, 8, 5, 7)
-    scale, shift = normalisation.channel_scale_and_shift(x, g, 4, 1e-5)
-    expected = (functional.group_norm(x, 4) * g).sum((2, 3))
-    torch.testing.assert_close(scale, expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(shift, g.sum((2, 3)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -292,8 +262,8 @@ def test_convolutions(channels, outputs, options):
     g = random(*layer(x).shape)
     geometry = Convolution(layer.weight.shape, layer.stride, layer.padding, layer.dilation, 1)
     patches = functional.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-    torch.testing.assert_close(convolution.unfold(x, geometry, list(g.shape[2:])), patches)
-    squares, gradients = convolution.convolution_gradients(x, g, geometry)
+    torch.testing.assert_close(row_kernels.unfold(x, geometry, list(g.shape[2:])), patches)
+    squares, gradients = row_kernels.convolution_gradients(x, g, geometry)
     expected = torch.einsum("bpt,bnt->bpn", g.flatten(2).double(), patches.double())
     rounding = 1e-4 if DEVICE == "cpu" else 1e-2  # tf32 on a GPU
     torch.testing.assert_close(
@@ -323,45 +293,13 @@ def test_depthwise_convolutions(channels, outputs, options, half, last):
     geometry = Convolution(
         layer.weight.shape, layer.stride, layer.padding, layer.dilation, channels
     )
-    found = depthwise.written_depthwise(x, g, geometry)
+    found = row_kernels.written_depthwise(x, g, geometry)
     for one in range(2):
         exact = torch.nn.grad.conv2d_weight(
             x[one : one + 1].double().cpu(), layer.weight.shape, g[one : one + 1].double().cpu(),
             layer.stride, layer.padding, layer.dilation, channels,
         )  # fmt: skip
         torch.testing.assert_close(found[one].double().cpu(), exact, rtol=1e-5, atol=1e-5)
-
-
-def taken_back_by_the_kernel(rows, weight, last, places=None):
-    used, scale = standardised(weight)
-    used = (used.movedim(1, -1) if last else used).flatten(1)
-    gradients = rows.view(len(rows), len(used), -1, used.shape[1])
-    return standard.taken_back(gradients, used, scale, places).flatten(1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("shape", [(3, 5, 3, 3), (4, 130, 3, 3), (2, 7, 1, 1), (2, 3000)])
-def test_standardised_weights_are_taken_back_row_by_row(shape, last, dtype):
-    weight, rows = random(*shape), random(6, math.prod(shape)).to(dtype)
-    found = taken_back_by_the_kernel(rows, weight, last)
-    exact = taken_back(rows.double(), weight.double(), last=last)
-    assert found.dtype is torch.float32
-    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)
-    alone = taken_back_by_the_kernel(rows[2:3], weight, last)
-    assert torch.equal(alone[0], found[2])  # whoever else is in the batch
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("inputs, outputs, plain", [(3, 16, True), (16, 40, False)])
-def test_weights_that_are_used_in_eight_ways_are_taken_back(inputs, outputs, plain, last, dtype):
-    layer = SymmetricConv2d(inputs, outputs, 3, plain=plain).to(DEVICE)
-    weight, places = layer.weight.detach(), layer.uses(last=last)
-    rows = random(5, outputs * inputs * 9).to(dtype)
-    found = taken_back_by_the_kernel(rows, weight, last, places)
-    exact = taken_back(rows.double(), weight.double(), last=last, places=places)
-    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -374,19 +312,16 @@ def test_examples_without_positions_have_no_gradient(dtype):
         assert bool((products.squares_of(operands) == TINY * 16 * 8).all())
     assert not products.written(operands).any()
     assert not products.weighted_sum_of(operands, torch.ones(5, device=DEVICE), 3).any()
-    for found in normalisation.row_scale_and_shift(a, a, 1e-5, centre=True):
-        assert found.shape == (5, 16)
-        assert not found.any()
 
 
 def test_positions_that_lie_far_apart_are_brought_together():
     """A place of theirs would not fit into 32 bits; tensors without memory show it."""
     far = torch.empty(2048, 2048, 1024, dtype=torch.bfloat16, device="meta").transpose(0, 1)
-    operands = pointers.row_pointers(far[:3], far[:3, :, :8])
+    operands = products.row_pointers(far[:3], far[:3, :, :8])
     for values in (operands.a, operands.g):
         assert values.stride(1) * (values.shape[1] - 1) < 2**31
     near = far[:3, :1000]
-    assert pointers.row_pointers(near, near).a is near
+    assert products.row_pointers(near, near).a is near
 
 
 def test_without_some_examples_products_come_from_the_kernel_that_took_their_norms():
