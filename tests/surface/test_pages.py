@@ -27,6 +27,7 @@ def test_there_is_one_for_everybody():
     assert len(PAGES.TUTORIALS) == 6
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's, about itself
 @pytest.mark.parametrize(
     "page", [*PAGES.WALKS, *PAGES.GUIDES, *PAGES.TUTORIALS], ids=lambda page: page.stem
 )
