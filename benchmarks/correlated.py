@@ -123,7 +123,9 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
     return 100.0 * right / len(y)
 
 
-def learning(images: Path, count: int, batch: int, seeds: int, rates: list[float]) -> None:
+def learning(
+    images: Path, count: int, batch: int, seeds: int, rates: list[float], epsilons: list[float]
+) -> None:
     from tightrope_reproduce.datasets import load_fashion_mnist
 
     data = load_fashion_mnist(images)
@@ -133,7 +135,7 @@ def learning(images: Path, count: int, batch: int, seeds: int, rates: list[float
     )
     print("\n| epsilon | noise | strategy | learning rate | test accuracy by seed | mean |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for epsilon in (1.0, 3.0, 8.0):
+    for epsilon in epsilons:
         found = choose(60_000, batch, count, Target.approx_dp(epsilon, 1e-5))
         banded = [one for one in found.candidates if hasattr(one.process.sampling, "cycle")]
         for one in (found.white, banded[0]):
@@ -177,15 +179,17 @@ def main() -> None:
     wanted.add_argument("--images", type=Path)
     wanted.add_argument("--steps", type=int, default=500)
     wanted.add_argument("--batch", type=int, default=600)
-    wanted.add_argument("--seeds", type=int, default=5)
-    wanted.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.0])
+    wanted.add_argument("--seeds", type=int, default=3)
+    wanted.add_argument("--rates", type=float, nargs="+", default=[2.0, 4.0])
+    wanted.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 3.0, 8.0])
     chosen = wanted.parse_args()
     torch.set_num_threads(1)
     if chosen.images is None:
         choosing()
         steps(chosen.device, chosen.rounds)
     else:
-        learning(chosen.images, chosen.steps, chosen.batch, chosen.seeds, chosen.rates)
+        how = (chosen.steps, chosen.batch, chosen.seeds, chosen.rates, chosen.epsilons)
+        learning(chosen.images, *how)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     TIGHTROPE_DATA=... python benchmarks/raw_tables.py
 
 Reads $TIGHTROPE_DATA/adult and $TIGHTROPE_DATA/tabular, writes benchmarks/results/raw_tables.json
-and prints the tables of RESULTS.md. About eight minutes on one core. Adult and Bank served to
+and prints the tables of RESULTS.md. Less than a minute on one idle core. Adult and Bank served to
 choose the defaults; the others did not.
 """
 

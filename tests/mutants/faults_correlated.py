@@ -128,7 +128,12 @@ FAULTS = [
         "np.cumsum(column.astype(np.longdouble) ** 2)",
         SENSITIVITY,
     ),
-    ("correlated/strategies.py::check_strategy", "worst <= _WORST", "worst <= 1e300", SENSITIVITY),
+    (
+        "correlated/strategies.py::_check_known",
+        "worst <= most_scale",
+        "worst <= 1e300",
+        SENSITIVITY,
+    ),
     # the account
     (f"{GAUSS}::CorrelatedGaussian.guarantee", "process.adjacency.moved", "1.0", ACCOUNT),
     (

@@ -12,12 +12,6 @@ FAULTS = [
     ("convex/counts.py::noisy", "counts + drawn.reshape(counts.shape)", "counts", AUDIT),
     ("convex/counts.py::noisy", "DiscreteGaussian(scale)", "DiscreteGaussian(scale // 2)", AUDIT),
     ("convex/counts.py::moved_by", "2 if adjacency is Adjacency.REPLACE_ONE else 1", "1", RELEASES),
-    (
-        "convex/counts.py::shared",
-        "mu * math.sqrt(1.0 - share)",
-        "mu",
-        PIPELINE + "::test_the_whole_has_one_budget_and_one_certificate_that_verifies",
-    ),
     ("convex/counts.py::shared", "meets(middle)", "True", WHOLE),
     (
         "convex/counts.py::check_fit",

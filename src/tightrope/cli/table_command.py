@@ -55,20 +55,20 @@ Records = Annotated[
 
 
 def _list(words: str) -> Any:
-    return Annotated[str, typer.Option(help=words, metavar="LIST", show_default=False)]
+    return typer.Option(help=words, metavar="LIST", show_default=False)
 
 
 @app.command("describe")
 def describe(
     data: Data,
     target: Annotated[str, typer.Option(help="Name of the target column.", metavar="NAME")],
-    classes: _list("All labels of the target, with commas between them.") = "",
-    target_range: _list("Public bounds of a numeric target: 0,100.") = "",
-    numbers: _list("Columns of numbers, or NAME=LOW:HIGH with public bounds.") = "",
-    categories: _list("Columns of texts, or NAME=A|B|C where all are public.") = "",
-    flags: _list("Columns of yes and no.") = "",
-    dates: _list("Columns of days.") = "",
-    ignored: _list("Columns that nothing reads.") = "",
+    classes: Annotated[str, _list("All labels of the target, with commas between them.")] = "",
+    target_range: Annotated[str, _list("Public bounds of a numeric target: 0,100.")] = "",
+    numbers: Annotated[str, _list("Columns of numbers, or NAME=LOW:HIGH with public bounds.")] = "",
+    categories: Annotated[str, _list("Columns of texts, or NAME=A|B|C where all are public.")] = "",
+    flags: Annotated[str, _list("Columns of yes and no.")] = "",
+    dates: Annotated[str, _list("Columns of days.")] = "",
+    ignored: Annotated[str, _list("Columns that nothing reads.")] = "",
     out: Annotated[Path, typer.Option(help="Where to write it.", metavar="FILE")] = Path(
         "schema.yaml"
     ),

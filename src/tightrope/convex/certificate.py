@@ -12,6 +12,7 @@ from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import certify
 from tightrope.evidence.commitment import commit, fingerprint_of_arrays, opens
 from tightrope.evidence.run_facts import RunFacts
+from tightrope.process import DiscreteGaussianVector, Sequence
 
 __all__ = ["certificate_of_fit", "certificate_of_run", "is_data_of_fit", "not_private_because"]
 
@@ -60,7 +61,7 @@ def _facts(learned: Learned) -> RunFacts:
         private=learned.private,
         not_private_because=not_private_because(learned.private),
         steps=None,
-        clip=f"rows shortened to norm {scaling.data_norm:g}, a public bound",
+        clip=f"rows shortened to norm {scaling.data_norm:g}, a {_bound(plan.process)} bound",
         sensitivity=plan.sensitivity,
         noise="Gaussian" + ("" if learned.private else " (seeded)"),
         sampling=learned.randomness,
@@ -74,6 +75,12 @@ def _facts(learned: Learned) -> RunFacts:
             "public_rows_sha256": learned.public_digest,
         },
     )
+
+
+def _bound(process: Any) -> str:
+    """Where the bound on rows is from: counts that were released ahead of the fit, or outside."""
+    parts = process.parts if isinstance(process, Sequence) else ()
+    return "released" if parts and isinstance(parts[0], DiscreteGaussianVector) else "public"
 
 
 def is_data_of_fit(certificate: dict[str, Any], key: str, data: tuple[Any, ...]) -> bool:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tightrope.accounting import account
 from tightrope.convex.budget import Budget
+from tightrope.convex.rows import row_norms
 from tightrope.entropy import WordStream
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.base import Guarantee
@@ -34,7 +35,7 @@ from tightrope.process import (
 )
 
 __all__ = ["Whole", "Shared", "moved_by", "whole_scale", "noisy", "shared", "whole_of", "check_fit"]
-__all__ += ["budget_of"]
+__all__ += ["budget_of", "norm_release", "released_norm"]
 
 Whole = NDArray[np.int64]
 _BELOW = 1.0 - 1e-9  # of mu: room for the last digits of a calibrated fit
@@ -165,3 +166,32 @@ def check_fit(share: Shared, process: Process, guarantee: Guarantee, budget: Bud
         "This fit has no bound as Gaussian DP within its share of the budget, so nothing is "
         "released. Use algorithm='descent', or an estimator whose releases are all Gaussian."
     )
+
+
+# ---- a bound on the length of rows ---------------------------------------------------------------
+
+_LENGTHS: tuple[float, ...] = tuple((2.0 ** (np.arange(-80, 81) / 2.0)).tolist())  # half octaves
+_REACHED = 0.9  # the share of rows that are not shortened
+
+
+def norm_release(adjacency: Adjacency) -> Callable[[float], tuple[Process, ...]]:
+    """Counts of rows by length, with the noise that a budget of mu buys."""
+    moved = moved_by(1, adjacency)
+
+    def of(mu: float) -> tuple[Process, ...]:
+        scale = whole_scale(moved, mu)
+        return (DiscreteGaussianVector(scale, moved, len(_LENGTHS) + 1, adjacency),)
+
+    return of
+
+
+def released_norm(features: Any, process: Any, stream: WordStream) -> float:
+    """A length that about nine rows of ten do not pass, from noisy counts."""
+    cells = np.searchsorted(_LENGTHS, row_norms(features), "left")
+    counts = np.bincount(cells, minlength=len(_LENGTHS) + 1).astype(np.int64)
+    released = noisy(counts, int(process.sigma), stream)
+    clear = np.where(released > 3.0 * process.sigma, released, 0)
+    below = np.cumsum(clear)
+    if below[-1] <= 0:
+        return _LENGTHS[min(int(released.argmax()), len(_LENGTHS) - 1)]
+    return _LENGTHS[min(int(np.searchsorted(below, _REACHED * below[-1])), len(_LENGTHS) - 1)]

@@ -309,14 +309,24 @@ def previous_step(share: float) -> InverseToeplitz:
     return InverseToeplitz((1.0, -float(check_real(share, "share", low=0.0, high=1.0))))
 
 
-@lru_cache(maxsize=64)
-def check_strategy(strategy: Any, steps: int) -> None:
-    """Refuse what cannot be run or accounted for so many steps."""
-    if not isinstance(strategy, Strategy):
+def check_strategy(strategy: Any, steps: int, most: float = _WORST) -> None:
+    """Refuse what cannot be run or accounted for so many steps.
+
+    most: how badly scaled it may be; less where noise is drawn in single precision.
+    """
+    if type(strategy) not in _KNOWN:  # others could say one C and run another
         raise InvalidInput(
             f"strategy must be one of tightrope.correlated, such as square_root(32); got "
             f"{strategy!r:.80}."
         )
+    _check_known(strategy, steps, most)
+
+
+_KNOWN = (SquareRoot, BandedToeplitz, InverseToeplitz, BufferedToeplitz, Triangular)
+
+
+@lru_cache(maxsize=64)
+def _check_known(strategy: Strategy, steps: int, most_scale: float) -> None:
     if steps > min(strategy.planned or MOST_STEPS, MOST_STEPS):
         most = strategy.planned or MOST_STEPS
         raise InvalidInput(
@@ -331,11 +341,12 @@ def check_strategy(strategy: Any, steps: int) -> None:
         else:
             faces = strategy.matrix(steps), strategy.inverse(steps)
         worst = float(np.max(np.abs(faces[0])) * np.max(np.abs(faces[1])))
-    if not worst <= _WORST:
+    if not worst <= most_scale:
         raise InvalidInput(
             f"The strategy ({strategy}) is singular or badly scaled over {steps:,} steps: the "
             f"largest entries of C and of its inverse multiply to {worst:.3g}, and at most "
-            f"{_WORST:g} is run. Its noise would grow out of hand; choose coefficients that fall."
+            f"{most_scale:g} is run. Its noise would grow out of hand; choose coefficients that "
+            "fall."
         )
 
 

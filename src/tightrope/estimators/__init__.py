@@ -19,6 +19,7 @@ from tightrope.estimators.tuning import TuningCostsPrivacy, tuning_cost
 from tightrope.estimators.watch import (
     FitElsewhere,
     LearnsFromPredictions,
+    ReadOffTheRows,
     SeededByOthers,
     TransformerNotPrivate,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "FitsAddUp",
     "FitElsewhere",
     "LearnsFromPredictions",
+    "ReadOffTheRows",
     "PromisesNothing",
     "TransformerNotPrivate",
     "SeededByOthers",

@@ -11,6 +11,7 @@ from tightrope.estimators.watch import (
     original_rows,
     warn_if_seeded,
     warn_of_learning_from_predictions,
+    warn_of_longest_row,
     warn_of_transformers,
     warn_of_workers,
 )
@@ -36,6 +37,8 @@ def tell(fitted: BaseEstimator, features: Features, guarantee: Guarantee, record
     """
     if LEDGER.quiet:  # the number of trials of a search is secret: so is that of its warnings
         return
+    if isinstance(getattr(fitted, "data_norm", None), float):
+        warn_of_longest_row(features, fitted.data_norm)
     warn_of_transformers()
     warn_of_workers()
     warn_if_searching(guarantee, fitted.delta_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -26,12 +27,21 @@ from tightrope.convex import (
 )
 from tightrope.convex.certificate import certificate_of_fit
 from tightrope.convex.continued import check_promise, continued
+from tightrope.convex.counts import (
+    budget_of,
+    check_fit,
+    norm_release,
+    released_norm,
+    shared,
+)
 from tightrope.convex.exact import Features
 from tightrope.convex.rows import INTERCEPT
+from tightrope.entropy import open_stream
 from tightrope.errors import InvalidInput
 from tightrope.estimators.around import tell, tell_of_prediction
+from tightrope.ledger.spending import reserved
 from tightrope.process import Adjacency
-from tightrope.process.adjacency import check_adjacency
+from tightrope.process.adjacency import check_adjacency, check_rows
 from tightrope.validate import (
     FloatArray,
     check_count,
@@ -43,6 +53,7 @@ from tightrope.validate import (
 __all__ = ["PrivateLinearModel"]
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-30, 1e30
+_NORM_SHARE = 0.05  # of mu^2, for data_norm="auto"
 
 
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
@@ -94,19 +105,37 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         budget = Budget(self.epsilon, self._delta(features, first=start is None))
         if start is not None:
             check_promise(self._learned, budget, adjacency)
+        if isinstance(self.data_norm, str) and start is None:
+            learned = self._with_private_norm(make, features, public, budget)
+            self._keep(learned)
+            tell(self, features, learned.plan.guarantee, self._counted(features))
+            return
         scaling = self._first_scaling() if start is None else self._scaling
+        learned = self._learned_at(make, scaling, budget, public, start)
+        self._keep(learned if start is None else continued(self._learned, learned))
+        tell(self, features, learned.plan.guarantee, self._counted(features))
+
+    def _learned_at(
+        self,
+        make: Callable[[Scaling], Data],
+        scaling: Scaling,
+        budget: Budget,
+        public: PublicRows | None,
+        start: NDArray[np.float64] | None,
+    ) -> Learned:
+        """What the algorithm learns from rows scaled so, within this budget."""
         data = make(scaling)
         if self._on_pass is not None:
             data = WatchedData(data, self._on_pass)
         problem = Problem(
             data,
             self._loss(),
-            adjacency=adjacency,
+            adjacency=check_adjacency(self.adjacency),
             public=self._public_data(public, scaling),
             private_records=self.records,
             other_people=public is not None and public.other_people,
         )
-        learned = learn(
+        return learn(
             problem,
             budget,
             algorithm=self.algorithm,
@@ -117,8 +146,31 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             cryptographic=self.cryptographic,
             start=start,
         )
-        self._keep(learned if start is None else continued(self._learned, learned))
-        tell(self, features, learned.plan.guarantee, self._counted(features))
+
+    def _with_private_norm(
+        self,
+        make: Callable[[Scaling], Data],
+        features: Features,
+        public: PublicRows | None,
+        budget: Budget,
+    ) -> Learned:
+        """The length of nine rows of ten is bought first; longer rows are shortened to it."""
+        if self.data_norm != "auto" or public is not None:
+            raise InvalidInput(
+                f"data_norm must be a number or 'auto'; got {self.data_norm!r}. With public rows "
+                "give a number: their lengths are public."
+            )
+        adjacency = check_rows(self.adjacency, "Learning from rows")
+        share = shared(norm_release(adjacency), budget, adjacency, share=_NORM_SHARE)
+        stream = open_stream("norm", seed=self.random_state, cryptographic=True)
+        with reserved(share.booked, "fit with a private norm", private=stream.private):
+            norm = released_norm(features, share.before[0], stream)
+            scaling = Scaling(norm, INTERCEPT if self.fit_intercept else 0.0)
+            inner = budget_of(share.mu, budget.delta)
+            learned = self._learned_at(make, scaling, inner, None, None)
+        process, guarantee = check_fit(share, learned.plan.process, learned.plan.guarantee, budget)
+        plan = replace(learned.plan, process=process, guarantee=guarantee, budget=budget)
+        return replace(learned, plan=plan, private=learned.private and stream.private)
 
     def _delta(self, features: Features, first: bool) -> float:
         counted = self._counted(features)
@@ -183,7 +235,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} needs data_norm: a bound on the length (Euclidean norm) of "
                 "a row, known without looking at the data. It sets the noise, and longer rows are "
                 "shortened to it. If every feature lies in [0, 1] or [-1, 1], the square root of "
-                "the number of features is such a bound."
+                "the number of features is such a bound. data_norm='auto' buys one with a small "
+                "part of the budget."
             )
         norm = float(check_positive(self.data_norm, "data_norm"))
         if not _SMALLEST_NORM <= norm <= _LARGEST_NORM:

@@ -24,7 +24,7 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         epsilon: float = 1.0,
         *,
         delta: float | None = None,
-        data_norm: float | None = None,
+        data_norm: float | str | None = None,
         algorithm: str = "auto",
         regularization: float | None = None,
         width: float = 2.0,

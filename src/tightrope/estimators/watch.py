@@ -23,12 +23,15 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, PolynomialFeatu
 from sklearn.utils import get_tags
 
 from tightrope.convex.exact import Features
+from tightrope.convex.rows import row_norms
 from tightrope.validate import warn
 
 __all__ = [
     "TransformerNotPrivate",
     "SeededByOthers",
     "FitElsewhere",
+    "ReadOffTheRows",
+    "warn_of_longest_row",
     "LearnsFromPredictions",
     "original_rows",
     "warn_of_transformers",
@@ -52,6 +55,28 @@ class LearnsFromPredictions(UserWarning):
 
 class FitElsewhere(UserWarning):
     """A private fit ran in a worker process, where nobody sees the others."""
+
+
+class ReadOffTheRows(UserWarning):
+    """A number that should be public is, to the last digits, one of the private rows."""
+
+
+def warn_of_longest_row(features: Features, data_norm: float) -> None:
+    """Warn where the bound on rows is the length of one of them, and no round number."""
+    lengths = row_norms(features) if features.shape[1] else np.zeros(0)
+    near = bool((np.abs(lengths - data_norm) <= 1e-12 * data_norm).any())
+    if near and data_norm != float(f"{data_norm:.6g}") and not _is_root(data_norm):
+        warn(
+            "data_norm is, to the last digits, the length of one of the private rows. If it was "
+            "read off them (their largest norm), it is part of the model and no epsilon covers it. "
+            "Give a bound that is known without the rows, or data_norm='auto'.",
+            ReadOffTheRows,
+        )
+
+
+def _is_root(norm: float) -> bool:
+    """Is it the square root of a whole number, as bounds of encoded rows are?"""
+    return norm < 1e6 and abs(norm**2 - round(norm**2)) <= 1e-9 * norm**2
 
 
 def warn_of_workers() -> None:

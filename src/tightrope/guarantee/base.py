@@ -22,7 +22,13 @@ from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.rounding import ULP
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import unit_name
-from tightrope.validate import FloatArray, check_count, check_probability, check_real
+from tightrope.validate import (
+    FloatArray,
+    check_count,
+    check_probability,
+    check_real,
+    one_number,
+)
 
 __all__ = ["Validity", "Views", "Guarantee", "Components", "hit_rate", "belief"]
 
@@ -254,8 +260,10 @@ def belief(prior: float, false_positive_rate: float, type_ii: Interval) -> Inter
     From a prior p it is p TPR/(p TPR + (1 - p) FPR). A false positive rate of 0 with any true
     positive leaves no doubt: belief 1.
     """
-    pi = check_probability(prior, "prior")
-    fpr = check_probability(false_positive_rate, "false_positive_rate")
+    pi = one_number(check_probability(prior, "prior"), "prior")
+    fpr = one_number(
+        check_probability(false_positive_rate, "false_positive_rate"), "false_positive_rate"
+    )
     hit = hit_rate(type_ii)
     low = _bayes(pi, fpr, hit.lower) if hit.lower > 0.0 or fpr > 0.0 else pi
     high = _bayes(pi, fpr, hit.upper) if hit.upper > 0.0 or fpr > 0.0 else pi

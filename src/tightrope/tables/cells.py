@@ -3,14 +3,15 @@
 A chunk of a table becomes an array (rows, 1 + columns) of float64: first 1 where a row counts and 0
 where it is empty, then one column for each that the schema uses. A number is itself, a flag 0 or 1,
 a date its day, a listed category its place (one beyond the last for "other"), one of an unknown
-list a hash of 48 bits, and NaN is a missing value. So a chunk is small, and can be stored, sent and
-passed over again and again. Of unlisted categories the texts are kept beside it.
+list its number in a book of texts, and NaN is a missing value. So a chunk is small, and can be
+stored, sent and passed over again and again. Numbers of a book follow the order of rows and mean
+nothing elsewhere: whatever leaves goes by the text.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -31,9 +32,9 @@ from tightrope.tables.schema import (
 )
 from tightrope.validate import FloatArray
 
-__all__ = ["Chunk", "Names", "cells_of", "hash_of", "kept_of_each", "COUNTS"]
+__all__ = ["Chunk", "Books", "cells_of", "kept_of_each", "counts_of_texts", "relisted", "COUNTS"]
 
-Names = dict[int, str]
+Books = dict[str, dict[str, int]]  # of each column: the number of each text
 COUNTS = 0  # the place of the column that says whether a row counts
 _PLAIN = (str, int, float, bool)
 _YES = frozenset(("1", "1.0", "true", "yes", "t", "y", "on"))
@@ -43,19 +44,16 @@ _NO = frozenset(("0", "0.0", "false", "no", "f", "n", "off"))
 @final
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows as numbers; names: texts of the hashes in them, for each column, by its name."""
+    """Some rows as numbers, and the books of their unlisted categories."""
 
     cells: FloatArray
-    names: dict[str, Names]
+    books: Books
 
 
-def hash_of(text: str) -> int:
-    """48 bits for a text, the same on every machine: exact in a float64."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
-
-
-def cells_of(raw: Mapping[str, Any], schema: TableSchema, *, with_target: bool = True) -> Chunk:
-    """The numbers of a chunk of raw columns (lists of texts, or arrays)."""
+def cells_of(
+    raw: Mapping[str, Any], schema: TableSchema, books: Books, *, with_target: bool = True
+) -> FloatArray:
+    """The numbers of a chunk of raw columns (lists of texts, or arrays); new texts are booked."""
     wanted = schema.used if with_target else schema.features
     missing = [name for name in wanted if name not in raw]
     if missing:
@@ -68,7 +66,6 @@ def cells_of(raw: Mapping[str, Any], schema: TableSchema, *, with_target: bool =
     rows = len(raw[wanted[0]])
     cells = np.empty((rows, 1 + len(schema.used)))
     cells[:, COUNTS] = 1.0
-    names: dict[str, Names] = {}
     for at, name in enumerate(schema.used, start=1):
         if name not in wanted:
             cells[:, at] = math.nan
@@ -76,13 +73,10 @@ def cells_of(raw: Mapping[str, Any], schema: TableSchema, *, with_target: bool =
         if len(raw[name]) != rows:
             raise InvalidInput(f"Column {name!r} has another length than {wanted[0]!r}.")
         kind = Category() if name == schema.key else schema.columns[name]
-        known: Names = {}
-        cells[:, at] = _column(raw[name], kind, absent, known)
-        if known:
-            names[name] = known
+        cells[:, at] = _column(raw[name], kind, absent, books.setdefault(name, {}))
     if with_target and schema.target is not None:
         _without_label(cells, schema)
-    return Chunk(cells, names)
+    return cells
 
 
 def _without_label(cells: FloatArray, schema: TableSchema) -> None:
@@ -95,7 +89,7 @@ def _without_label(cells: FloatArray, schema: TableSchema) -> None:
     cells[bad] = 0.0
 
 
-def _column(raw: Any, kind: Column, absent: frozenset[str], known: Names) -> FloatArray:
+def _column(raw: Any, kind: Column, absent: frozenset[str], book: dict[str, int]) -> FloatArray:
     if isinstance(kind, Number):
         return _numbers(raw, absent)
     if isinstance(kind, Flag):
@@ -108,7 +102,7 @@ def _column(raw: Any, kind: Column, absent: frozenset[str], known: Names) -> Flo
         return _by_text(raw, day_of, absent)
     assert isinstance(kind, Category)
     if kind.values is None:
-        return _by_text(raw, _hashed(known), absent)
+        return _by_text(raw, lambda text: float(book.setdefault(text, len(book))), absent)
     places = {value: float(place) for place, value in enumerate(kind.values)}
     other = float(len(places))
     return _by_text(raw, lambda text: places.get(text, other), absent)
@@ -117,15 +111,6 @@ def _column(raw: Any, kind: Column, absent: frozenset[str], known: Names) -> Flo
 def _flag(text: str) -> float:
     lower = text.lower()
     return 1.0 if lower in _YES else 0.0 if lower in _NO else math.nan
-
-
-def _hashed(known: Names) -> Callable[[str], float]:
-    def of(text: str) -> float:
-        code = hash_of(text)
-        known[code] = text
-        return float(code)
-
-    return of
 
 
 def _numbers(raw: Any, absent: frozenset[str]) -> FloatArray:
@@ -187,3 +172,26 @@ def kept_of_each(keys: FloatArray, rows: int, seen: dict[float, int]) -> NDArray
         kept[at] = before < rows
         seen[key] = before + 1
     return kept
+
+
+def counts_of_texts(cells: FloatArray, place: int, book: Mapping[str, int]) -> Counter[str]:
+    """In how many rows that count each text of a column is; a row has at most one."""
+    values = cells[(cells[:, COUNTS] == 1.0) & ~np.isnan(cells[:, place]), place]
+    counts = np.bincount(values.astype(np.int64), minlength=len(book))
+    return Counter({text: int(counts[code]) for text, code in book.items() if counts[code]})
+
+
+def relisted(
+    cells: FloatArray, schema: TableSchema, books: Books, names: Mapping[str, tuple[str, ...]]
+) -> FloatArray:
+    """The cells with unlisted categories at their places in `names`, others one beyond."""
+    found = cells.copy()
+    for name, shown in names.items():
+        place, book = 1 + schema.used.index(name), books.get(name, {})
+        new = np.full(len(book) + 1, float(len(shown)))
+        for at, text in enumerate(shown):
+            if text in book:
+                new[book[text]] = at
+        present = ~np.isnan(cells[:, place])
+        found[present, place] = new[cells[present, place].astype(np.int64)]
+    return found

@@ -17,6 +17,7 @@ import numpy as np
 
 from tightrope.errors import InvalidInput
 from tightrope.tables.cells import COUNTS
+from tightrope.tables.schema import Category, TableSchema
 from tightrope.validate import FloatArray
 
 __all__ = ["NumberCode", "CategoryCode", "Code", "Design"]
@@ -72,14 +73,14 @@ class NumberCode:
 @final
 @dataclass(frozen=True)
 class CategoryCode:
-    """One entry for each of `cells` (places or hashes), one for "other", one for missing."""
+    """One entry for each of `names`, by its place, one for "other", one for missing."""
 
-    cells: tuple[float, ...]
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if len(self.cells) != len(self.names) or len(set(self.cells)) < len(self.cells):
-            raise ValueError("Each category has one cell and one name.")
+        texts = all(isinstance(name, str) for name in self.names)
+        if not texts or len(set(self.names)) < len(self.names):
+            raise ValueError("Categories are different texts.")
 
     @property
     def most(self) -> float:
@@ -91,14 +92,8 @@ class CategoryCode:
 
     def fill(self, cells: FloatArray, out: Any) -> None:
         out[:] = 0.0
-        known = np.array(sorted(self.cells))
-        order = np.argsort(np.array(self.cells)) if self.cells else np.zeros(0, dtype=int)
-        places = np.full(len(cells), len(self.cells))
-        absent = np.isnan(cells)
-        if len(known):
-            at = np.minimum(np.searchsorted(known, np.where(absent, 0.0, cells)), len(known) - 1)
-            places = np.where(known[at] == cells, order[at], places)
-        places = np.where(absent, len(self.cells) + 1, places)
+        other = len(self.names)
+        places = np.where(np.isnan(cells), other + 1, np.clip(cells, 0, other)).astype(np.int64)
         out[np.arange(len(cells)), places] = 1.0
 
 
@@ -112,6 +107,15 @@ class Design:
 
     codes: Mapping[str, Any]
     places: tuple[int, ...]
+
+    def names_of(self, schema: TableSchema) -> dict[str, tuple[str, ...]]:
+        """What was released of the categories that the schema does not list."""
+        kinds = schema.columns
+        return {
+            name: code.names
+            for name, code in self.codes.items()
+            if isinstance(kind := kinds[name], Category) and kind.values is None
+        }
 
     @property
     def width(self) -> int:

@@ -128,4 +128,4 @@ def write_model(model: PrivatePipeline, path: str | Path) -> Path:
 
 def read_model(path: str | Path) -> PrivatePipeline:
     """Read a model file."""
-    return from_data(read_json(path), path)
+    return from_data(read_json(Path(path)), path)

@@ -10,6 +10,7 @@ the arguments of a task that fails.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, final
 
@@ -19,7 +20,7 @@ from tightrope.convex import ArrayData, Scaling
 from tightrope.convex.exact import CarriedTotal
 from tightrope.convex.rows import Block, Part
 from tightrope.errors import InvalidInput, MissingTool, TightropeError
-from tightrope.tables.cells import Chunk, Names
+from tightrope.tables.cells import Chunk
 from tightrope.tables.design import Design
 from tightrope.tables.rows import Rows, encoded_targets, read_rows
 from tightrope.tables.schema import TableSchema
@@ -92,13 +93,10 @@ class DaskRows:
     def map(self, function: Callable[[FloatArray], Any]) -> Iterable[Any]:
         return self._gathered(self._each(self._chunks, _OfCells(function)))
 
-    def names(self, column: str, codes: Iterable[int]) -> Names:
-        """The texts of these hashes, from the workers that have them."""
-        found: Names = {}
-        wanted = frozenset(codes)
-        for part in self._gathered(self._each(self._chunks, _NamesOf(column, wanted))):
-            found.update(part)
-        return found
+    def texts(self, column: str) -> Counter[str]:
+        """The rows with each text of an unlisted category, over all parts."""
+        part = _TextsOf(column, self._schema)
+        return sum(self._gathered(self._each(self._chunks, part)), Counter())
 
     def fit(self, estimator: Any, design: Design) -> Any:
         """Fit a linear estimator: its sums are made where the rows are."""
@@ -170,7 +168,7 @@ class _Read(_OfPart):
     def __call__(self, part: Any) -> Chunk:
         (schema,) = self.given
         rows: Rows = read_rows(open_source(part, schema), schema, may_be_empty=True)
-        return Chunk(np.concatenate(list(rows.chunks())), rows.all_names)
+        return Chunk(np.concatenate(list(rows.chunks())), rows.books)
 
 
 class _OfCells(_OfPart):
@@ -178,16 +176,17 @@ class _OfCells(_OfPart):
         return self.given[0](chunk.cells)
 
 
-class _NamesOf(_OfPart):
-    def __call__(self, chunk: Chunk) -> Names:
-        column, wanted = self.given
-        return {c: text for c, text in chunk.names.get(column, {}).items() if c in wanted}
+class _TextsOf(_OfPart):
+    def __call__(self, chunk: Chunk) -> Counter[str]:
+        column, schema = self.given
+        return Rows(chunk.cells, schema, chunk.books).texts(column)
 
 
 class _Encoded(_OfPart):
     def __call__(self, chunk: Chunk) -> tuple[Any, FloatArray]:
         design, schema = self.given
-        return design.rows_of(chunk.cells), encoded_targets(chunk.cells, schema)
+        rows = Rows(chunk.cells, schema, chunk.books)
+        return rows.encoded(design), encoded_targets(chunk.cells, schema)
 
 
 class _Placed(_OfPart):

@@ -121,7 +121,10 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         schema = self._schema_for(X)
         if (schema.target is None) == (y is None):
             raise InvalidInput(
-                "The target is a column that the schema names, or y, not both and not neither."
+                "The target is a column that the schema names, or y, not both; a schema without a "
+                "target requires y to be passed, but the target y is None."
+                if y is None
+                else "The schema names the target, and y was given, too: leave one of them out."
             )
         if is_of_dask(X):
             if y is not None:
@@ -222,6 +225,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
             "epsilon": inner.epsilon,
             "delta": inner.delta,
             "data_norm": design.norm,
+            "feature_ranges": (-1.0, 1.0),  # where all entries of encoded rows lie
             "adjacency": self.adjacency,
             "records": self.records,
             "random_state": seed,
@@ -229,7 +233,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         if schema.classes is not None:
             wanted["classes"] = list(range(len(schema.classes)))
         elif schema.target is not None:
-            wanted["target_bound"] = 1.0
+            wanted |= {"target_bound": 1.0, "target_range": (-1.0, 1.0)}
         known = estimator.get_params(deep=False)
         estimator.set_params(**{name: value for name, value in wanted.items() if name in known})
         estimator._on_pass = self._on_pass

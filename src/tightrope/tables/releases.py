@@ -8,8 +8,8 @@ only where the schema needs it:
   cells that stand out of the noise are the bounds.
 - cells: counts in a few dozen cells between these or the public bounds. They give the bounds of all
   but about 2 % of the rows at each end, and ranks.
-- categories: counts of texts that occur, shown from a threshold on (see theorems.
-  thresholded_counts); all others are "other".
+- categories: counts of texts that occur, shown from a threshold on (`ThresholdedCounts`); all
+  others are "other".
 
 What is released is accounted as it is described here: `Preparation.processes` is read by the
 accountant and `released` draws the noise from the same numbers.
@@ -18,7 +18,7 @@ accountant and `released` draws the noise from the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
@@ -29,7 +29,7 @@ from tightrope.convex.counts import Whole, moved_by, noisy, whole_scale
 from tightrope.entropy import WordStream
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency, DiscreteGaussianVector, Process, ThresholdedCounts
-from tightrope.tables.cells import COUNTS, Names
+from tightrope.tables.cells import COUNTS
 from tightrope.tables.design import CategoryCode, Design, NumberCode
 from tightrope.tables.schema import Category, Date, Flag, Number, TableSchema, day_of
 from tightrope.theorems.discrete_gaussian import chance_alone
@@ -50,7 +50,7 @@ class Cells(Protocol):
     """Chunks of cells to be passed over, here or on other machines."""
 
     def map(self, function: Callable[[FloatArray], Any]) -> Iterable[Any]: ...
-    def names(self, column: str, codes: Iterable[int]) -> Names: ...
+    def texts(self, column: str) -> Mapping[str, int]: ...
 
 
 @final
@@ -159,28 +159,6 @@ class CellCounts:
         return found
 
 
-@final
-@dataclass(frozen=True)
-class CategoryCounts:
-    """(cell, rows) of each category in a chunk; a row has at most one."""
-
-    place: int
-
-    def __call__(self, cells: FloatArray) -> tuple[FloatArray, Whole]:
-        values = cells[(cells[:, COUNTS] == 1.0) & ~np.isnan(cells[:, self.place]), self.place]
-        kinds, counts = np.unique(values, return_counts=True)
-        return kinds, counts.astype(np.int64)
-
-
-def merged(parts: Iterable[tuple[FloatArray, Whole]]) -> tuple[FloatArray, Whole]:
-    """Counts of categories over all chunks."""
-    kinds, counts = zip(*parts, strict=True)
-    known, at = np.unique(np.concatenate(kinds), return_inverse=True)
-    total = np.zeros(len(known), dtype=np.int64)
-    np.add.at(total, at.reshape(-1), np.concatenate(counts))
-    return known, total
-
-
 # ---- the releases -------------------------------------------------------------------------------
 
 
@@ -198,9 +176,7 @@ def released(plan: Preparation, rows: Cells, stream: WordStream) -> Design:
         elif isinstance(kind, Category):
             values = kind.values
             codes[name] = (
-                _occurring(plan, rows, stream, name, place[name])
-                if values is None
-                else CategoryCode(tuple(map(float, range(len(values)))), values)
+                _occurring(plan, rows, stream, name) if values is None else CategoryCode(values)
             )
         else:
             codes[name] = numbers[name]
@@ -294,13 +270,9 @@ def quantile(below: FloatArray, edges: tuple[float, ...], share: float) -> float
     return float(edges[after - 1] + min(max(part, 0.0), 1.0) * (edges[after] - edges[after - 1]))
 
 
-def _occurring(
-    plan: Preparation, rows: Cells, stream: WordStream, name: str, place: int
-) -> CategoryCode:
-    kinds, counts = merged(rows.map(CategoryCounts(place)))
-    shown = kinds[noisy(counts, plan.categories, stream) >= plan.threshold]
-    codes = [int(code) for code in shown]
-    names = rows.names(name, codes)
-    # sorted by name: the order of rows must not show
-    pairs = sorted((names[code], float(code)) for code in codes)
-    return CategoryCode(tuple(code for _, code in pairs), tuple(text for text, _ in pairs))
+def _occurring(plan: Preparation, rows: Cells, stream: WordStream, name: str) -> CategoryCode:
+    counts = rows.texts(name)
+    texts = sorted(counts)  # the order of rows must not show
+    total = np.array([counts[text] for text in texts], dtype=np.int64)
+    shown = noisy(total, plan.categories, stream) >= plan.threshold
+    return CategoryCode(tuple(text for text, kept in zip(texts, shown, strict=True) if kept))

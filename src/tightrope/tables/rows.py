@@ -7,6 +7,7 @@ nothing is left when the process ends.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, final
@@ -14,7 +15,13 @@ from typing import Any, final
 import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.tables.cells import Names, cells_of, kept_of_each
+from tightrope.tables.cells import (
+    Books,
+    cells_of,
+    counts_of_texts,
+    kept_of_each,
+    relisted,
+)
 from tightrope.tables.design import Design
 from tightrope.tables.schema import Number, TableSchema
 from tightrope.tables.sources import CHUNK, Source
@@ -37,16 +44,11 @@ def room_for(shape: tuple[int, ...], kind: type[Any], memory: int) -> Any:
 class Rows:
     """All cells, passed over a chunk at a time."""
 
-    def __init__(self, cells: Any, names: dict[str, Names]) -> None:
-        self._cells, self._names = cells, names
+    def __init__(self, cells: Any, schema: TableSchema, books: Books | None = None) -> None:
+        self._cells, self._schema, self.books = cells, schema, books or {}
 
     def __len__(self) -> int:
         return len(self._cells)
-
-    @property
-    def all_names(self) -> dict[str, Names]:
-        """The texts of all hashes, by column."""
-        return self._names
 
     def chunks(self) -> Iterator[FloatArray]:
         for at in range(0, max(len(self._cells), 1), CHUNK):
@@ -55,9 +57,13 @@ class Rows:
     def map(self, function: Callable[[FloatArray], Any]) -> Iterable[Any]:
         return map(function, self.chunks())
 
-    def names(self, column: str, codes: Iterable[int]) -> Names:
-        """The texts of these hashes."""
-        return {code: self._names[column][code] for code in codes}
+    def texts(self, column: str) -> Counter[str]:
+        """The rows with each text of an unlisted category."""
+        place, book = 1 + self._schema.used.index(column), self.books.get(column, {})
+        total: Counter[str] = Counter()
+        for chunk in self.chunks():
+            total.update(counts_of_texts(chunk, place, book))
+        return total
 
     def targets(self, schema: TableSchema) -> Any:
         """The target of all rows, as the estimators take it."""
@@ -70,8 +76,10 @@ class Rows:
     def encoded(self, design: Design, memory: int = MEMORY) -> Any:
         """The rows that a model sees (float32)."""
         out = room_for((len(self), design.width), np.float32, memory)
+        names = design.names_of(self._schema)
         for at, chunk in zip(range(0, len(self), CHUNK), self.chunks(), strict=True):
-            design.fill(chunk, out[at : at + CHUNK])
+            cells = relisted(chunk, self._schema, self.books, names) if names else chunk
+            design.fill(cells, out[at : at + CHUNK])
         return out
 
 
@@ -86,21 +94,18 @@ def read_rows(
 ) -> Rows:
     """Every chunk of a source as numbers. on_chunk: called with the rows read so far."""
     kept: list[FloatArray] = []
-    names: dict[str, Names] = {}
+    books: Books = {}
     seen: dict[float, int] = {}
     rows = 0
     with ExitStack() as files:
         stored: Any = None
         for raw in source.chunks():
-            chunk = cells_of(raw, schema, with_target=with_target)
+            cells = cells_of(raw, schema, books, with_target=with_target)
             if with_target and schema.key is not None:
-                keys = chunk.cells[:, 1 + schema.used.index(schema.key)]
-                chunk.cells[~kept_of_each(keys, schema.rows, seen)] = 0.0
-            for column, known in chunk.names.items():
-                if column != schema.key:
-                    names.setdefault(column, {}).update(known)
-            rows += len(chunk.cells)
-            kept.append(chunk.cells)
+                keys = cells[:, 1 + schema.used.index(schema.key)]
+                cells[~kept_of_each(keys, schema.rows, seen)] = 0.0
+            rows += len(cells)
+            kept.append(cells)
             if stored is None and sum(part.nbytes for part in kept) > memory:
                 stored = files.enter_context(tempfile.TemporaryFile())
             if stored is not None:
@@ -114,10 +119,10 @@ def read_rows(
         elif not rows:
             raise InvalidInput("The table has no rows.")
         if stored is None:
-            return Rows(np.concatenate(kept), names)
+            return Rows(np.concatenate(kept), schema, books)
         stored.flush()
         shape = (rows, 1 + len(schema.used))
-        return Rows(np.memmap(stored, np.float64, "r", shape=shape), names)
+        return Rows(np.memmap(stored, np.float64, "r", shape=shape), schema, books)
 
 
 def target_cells(cells: FloatArray, schema: TableSchema) -> Any:
@@ -134,4 +139,4 @@ def encoded_targets(cells: FloatArray, schema: TableSchema) -> FloatArray:
     """The target of a chunk as the losses take it: two classes are -1 and +1."""
     target = target_cells(cells, schema).astype(np.float64)
     two = schema.classes is not None and len(schema.classes) == 2
-    return 2.0 * target - 1.0 if two else target
+    return np.asarray(2.0 * target - 1.0 if two else target)

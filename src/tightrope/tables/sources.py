@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, final
 
 import numpy as np
+import scipy.sparse as sp
 
 from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.files import open_ordinary, printable, why_unread
@@ -53,7 +54,7 @@ def open_source(data: Any, schema: TableSchema) -> Source:
         if path.suffix.lower() in (".arrow", ".feather", ".ipc"):
             return Source(lambda: _arrow_file(path))
         return _text_source(path, schema)
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and not sp.issparse(data):  # a sparse dictionary of keys is both
         return Source(lambda: _columns(data))
     kind = f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
     if kind == "pandas.DataFrame":

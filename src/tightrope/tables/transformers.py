@@ -89,14 +89,15 @@ class PrivateTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._schema = TableSchema(kinds)
         stream = open_stream("tables", seed=self.random_state, cryptographic=True)
         plan, processes = self._affordable(self._schema, budget, adjacency)
-        self.process_ = whole_of(processes) if processes else None
-        self.guarantee_ = account(self.process_).guarantee(self.delta_) if processes else None
+        process: Any = whole_of(processes) if processes else None
+        guarantee: Any = account(process).guarantee(self.delta_) if processes else None
+        self.process_, self.guarantee_ = process, guarantee
         self.private_ = stream.private
         self._records = counted
         if processes:
-            with reserved(self.process_, type(self).__name__, private=stream.private):
+            with reserved(process, type(self).__name__, private=stream.private):
                 self._release(plan, self._rows(array), stream)
-            tell(self, array if self._numeric else np.zeros((2, 0)), self.guarantee_, counted)
+            tell(self, array if self._numeric else np.zeros((2, 0)), guarantee, counted)
         else:
             self._release(plan, self._rows(array), stream)
         return self
@@ -115,8 +116,9 @@ class PrivateTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self, schema: TableSchema, budget: Budget, adjacency: Adjacency
     ) -> tuple[Any, tuple[Process, ...]]:
         """The releases with the least noise that meet the budget."""
-        if not self._plan(schema, budget.mu, adjacency)[1]:
-            return self._plan(schema, budget.mu, adjacency)
+        plan, processes = self._plan(schema, budget.mu, adjacency)
+        if not processes:
+            return plan, ()
 
         def meets(mu: float) -> bool:
             process = whole_of(self._plan(schema, mu, adjacency)[1])

@@ -38,6 +38,8 @@ from tightrope.validate import FloatArray, check_non_negative
 
 __all__ = ["CorrelatedNoise"]
 
+_MOST_SCALE = 1e3  # of noise beside its draws: float32 then keeps four digits of a draw
+
 
 @final
 class CorrelatedNoise:
@@ -65,7 +67,7 @@ class CorrelatedNoise:
                 f"({strategy}) is no short sum of draws. Use one whose inverse has bands, such as "
                 "previous_step(0.9) or best_inverse(steps, 2), or leave replay out."
             )
-        self.strategy, self.replay = strategy, replay
+        self._strategy, self._replay = strategy, replay
         self._multiplier: float | None = None
         if noise_multiplier is not None:
             self._multiplier = float(check_non_negative(noise_multiplier, "noise_multiplier"))
@@ -76,6 +78,10 @@ class CorrelatedNoise:
         self._planned: int | None = None
         self._done, self._due = 0, 0  # steps whose noise was drawn; the one that is next, or 0
         self._drawing = False
+
+    @property
+    def strategy(self) -> Strategy:
+        return self._strategy
 
     @property
     def noise_multiplier(self) -> float:
@@ -93,7 +99,9 @@ class CorrelatedNoise:
 
     def of(self, noise_multiplier: float) -> CorrelatedNoise:
         """The same with so much noise, for a run of its own."""
-        return CorrelatedNoise(self.strategy, noise_multiplier, replay=self.replay, seed=self._seed)
+        return CorrelatedNoise(
+            self.strategy, noise_multiplier, replay=self._replay, seed=self._seed
+        )
 
     @property
     def private(self) -> bool:
@@ -101,7 +109,7 @@ class CorrelatedNoise:
 
     @property
     def description(self) -> str:
-        kept = "drawn again from keys" if self.replay else "kept"
+        kept = "drawn again from keys" if self._replay else "kept"
         return f"correlated ({self.strategy}, earlier noise {kept}), {self._draws.description}"
 
     def for_rank(self, rank: int) -> None:
@@ -122,7 +130,7 @@ class CorrelatedNoise:
                 "Correlated noise is accounted for all steps together, so their number must be "
                 "known before the first one. Say steps= or epochs=."
             )
-        check_strategy(self.strategy, steps)
+        check_strategy(self.strategy, steps, _MOST_SCALE)
 
     def belong_to_a_run(self, steps: int | None) -> None:
         """Be the noise of a run of so many steps, and of no other."""
@@ -168,7 +176,7 @@ class CorrelatedNoise:
 
     def _group(self) -> _Buffers | _Replayed:
         assert self._planned is not None
-        if self.replay:
+        if self._replay:
             return _Replayed(self.strategy, self._keys)
         return _Buffers(self.strategy, self._planned, self._draws)
 

@@ -6,7 +6,9 @@ certificate.json, never this folder.
 
 Guarantee: whatever moment a crash comes at, the count after a resume is never below the number of
 releases made. Of a private run no randomness is stored: what it does after a resume, here or in a
-copy of the folder, has new noise and new batches; steps whose weights were lost are spent. A seeded
+copy of the folder, has new noise and new batches; steps whose weights were lost are spent. Two
+things are kept that later steps hang together with: earlier noise, where noise is correlated, and
+the order of records, where batches keep apart. Such a run is continued once, in no copy. A seeded
 run, which is not private, is continued bit for bit (on the CPU) and never becomes private.
 """
 

@@ -14,6 +14,7 @@ from tightrope.correlated import (
     SquareRoot,
     Strategy,
     Stream,
+    ToeplitzStrategy,
     Triangular,
     Workload,
     banded_inverse_square_root,
@@ -138,6 +139,18 @@ def test_files_hold_strategies(strategy: Strategy) -> None:
     again = from_json(json.loads(json.dumps(to_json(strategy))))
     assert again == strategy
     assert again.digest == strategy.digest
+
+
+def test_a_strategy_of_ones_own_is_refused() -> None:
+    class Own(ToeplitzStrategy):  # which could run another C than it accounts for
+        def column(self, steps: int) -> np.ndarray:
+            return np.ones(steps)
+
+        def __str__(self) -> str:
+            return "own"
+
+    with pytest.raises(InvalidInput, match=r"one of tightrope\.correlated"):
+        Stream(Own(), 3)
 
 
 def test_names_differ() -> None:

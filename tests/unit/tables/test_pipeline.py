@@ -10,14 +10,24 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tightrope import account
 from tightrope.errors import InvalidInput, NotCertified
-from tightrope.estimators import FitsAddUp, PrivateLinearSVC, PrivateLogisticRegression
+from tightrope.estimators import (
+    FitsAddUp,
+    PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+)
 from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
 from tightrope.process import UserLevel
 from tightrope.tables import Category, Flag, Number, PrivatePipeline, TableSchema
+
+# the same table is fitted by many of these tests
+pytestmark = pytest.mark.filterwarnings("ignore::tightrope.estimators.FitsAddUp")
 
 COLUMNS = {"age": Number(), "job": Category(), "member": Flag(), "rich": Category(("no", "yes"))}
 SCHEMA = TableSchema(COLUMNS, target="rich")
@@ -113,6 +123,17 @@ def test_three_classes_and_other_estimators() -> None:
     assert not hasattr(model, "predict_proba")
 
 
+def test_additive_models_learn_from_tables() -> None:
+    model = fitted(estimator=PrivateAdditiveClassifier())
+    assert model.score(table(1000, 3)) > 0.85
+    assert holds(verify(model.certificate()))
+    data = table()
+    data["pay"] = np.array(data["age"]) * 100.0
+    schema = TableSchema({"age": Number(), "pay": Number(0, 9000)}, target="pay")
+    regressor = PrivatePipeline(schema, PrivateAdditiveRegressor(), epsilon=4.0, delta=1e-5)
+    assert regressor.fit(data).score(data) > 0.5
+
+
 def test_it_pickles_and_clones_and_forgets_the_rows() -> None:
     model = fitted(random_state=3)
     again = pickle.loads(pickle.dumps(model))
@@ -192,3 +213,21 @@ def test_two_fits_on_the_same_table_add_up() -> None:
     PrivatePipeline(SCHEMA, delta=1e-5).fit(data)
     with pytest.warns(FitsAddUp, match="2 private fits"):
         PrivatePipeline(SCHEMA, delta=1e-5).fit(data)
+
+
+@parametrize_with_checks(
+    [
+        PrivatePipeline(
+            None,
+            PrivateLogisticRegression(labels_public=True, max_iter=40, algorithm="descent"),
+            epsilon=1e5,
+            delta=1e-3,
+            random_state=0,
+        ),
+    ]
+)
+@pytest.mark.filterwarnings("ignore::tightrope.estimators.FitsAddUp")
+@pytest.mark.filterwarnings("ignore::tightrope.estimators.PromisesNothing")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)

@@ -323,6 +323,8 @@ def test_a_step_that_ends_in_the_middle_of_its_noise_is_the_last(monkeypatch) ->
             "made for at most 2 steps",
         ),
         (lambda: SeparatedSampler(0.5, 3, 4), "at most 1/3"),
+        (lambda: CorrelatedNoise([1.0, 0.5]), "must be one of tightrope.correlated"),
+        (lambda: learner(CorrelatedNoise(BandedToeplitz((1.0, 3.0)), 1.0)), "badly scaled"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(make, words: str) -> None:

@@ -223,12 +223,12 @@ class AbstractLossPair(ABC):
         return self.support[1]
 
     def log_beyond(self, point: float) -> float:
-        """ln of the mass under P beyond a point; for endless pairs."""
-        return -math.inf
+        """ln of the mass under P beyond a point: every endless pair has to state it."""
+        raise NotImplementedError(f"{type(self).__name__}.log_beyond")
 
     @property
     def log_left_out(self) -> float:
-        """ln of the mass far to the left that the lattice leaves out."""
+        """ln of the mass far to the left that `measure` leaves out and does not charge itself."""
         return -math.inf
 
     # ------------------------------------------------------- its Renyi divergences by a second way
@@ -238,7 +238,7 @@ class AbstractLossPair(ABC):
 
     def log_last_cell(self, order: float) -> float:
         """ln of a bound on E_Q[e^{order L}] beyond the last of these losses."""
-        return -math.inf
+        return -math.inf if math.isfinite(self.support[1]) else math.inf
 
     def divergence_terms(self, order: float, way: float) -> FloatArray | None:
         """ln of terms of e^{(order-1) D} - 1, each at its lower or upper end, if L is discrete."""

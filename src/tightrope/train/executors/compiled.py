@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree  # no public name for it yet
 
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
-from tightrope.train.executors.plain import Parameters, filled_up, first_rows, tensors_in
-from tightrope.train.gradients.batch import ClippedBatch, empty_batch
+from tightrope.train.executors.plain import Parameters, Plain
+from tightrope.train.gradients.batch import ClippedBatch
 from tightrope.train.gradients.rounding import no_autocast, plain_only
 from tightrope.train.gradients.sums import ClippedSums, Passed, losses_of
 from tightrope.train.program.capture import Program
@@ -33,7 +33,7 @@ _OPTIONS = {"keep_output_stride": False}
 
 
 @final
-class Compiled:
+class Compiled(Plain):
     """As `Plain`, with both passes compiled when it is made, once, for batches of `size` rows."""
 
     how = "compiled"
@@ -41,22 +41,16 @@ class Compiled:
     def __init__(
         self, program: Program, labels: dict[fx.Node, Any], size: int, parameters: Parameters
     ) -> None:
-        self.sums = ClippedSums(program, labels, size, parameters)
-        self.size, self.parameters = size, self.sums.parameters
+        super().__init__(program, labels, size, parameters)
         self._passes = TracedPasses(self.sums)
         self._passes.compile()
 
-    def clipped_sum(
-        self, batch: tuple[Any, ...], clip: Clip, chain: int
+    def _sum_of(
+        self, leaves: list[Tensor], present: Tensor | None, clip: Clip, chain: int
     ) -> tuple[ClippedBatch, Tensor]:
-        """batch: the arguments of the loss, of n <= size rows; with the losses of its rows."""
-        leaves, rows = tensors_in(batch, self.size)
-        if rows == 0:
-            return empty_batch(self.parameters), leaves[0].new_zeros(0, dtype=torch.float32)
-        leaves, present = filled_up(leaves, rows, self.size)
         passed = self._passes(leaves)
         losses = losses_of(passed)
-        return first_rows(self.sums.total(passed, present, clip, chain), losses, rows)
+        return self.sums.total(passed, present, clip, chain), losses
 
 
 @final

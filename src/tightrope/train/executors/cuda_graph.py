@@ -193,17 +193,10 @@ def _end_capture(device: torch.device, pool: Any) -> None:
     draws from the generator's state, so no other can take its place.
     """
     with suppress(RuntimeError):  # it has ended, where Python failed and not CUDA
-        _end_allocating()(device.index, pool)
+        torch._C._cuda_endAllocateToPool(device.index, pool)
         torch._C._cuda_releasePool(device.index, pool)
     with torch.cuda.device(device), torch.cuda.graph(torch.cuda.CUDAGraph()):
         torch.zeros(1, device=device)
-
-
-def _end_allocating() -> Callable[[int, Any], None]:
-    of_torch: Any = torch._C
-    if hasattr(of_torch, "_cuda_endAllocateToPool"):  # from PyTorch 2.8 on
-        return of_torch._cuda_endAllocateToPool
-    return of_torch._cuda_endAllocateCurrentStreamToPool
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -27,7 +27,6 @@ def flat(parameters: Parameters) -> list[nn.Parameter]:
     return list(parameters)
 
 
-@final
 class Plain:
     """Clipped sums of batches of up to `size` rows; see `gradients.sums.ClippedSums`."""
 
@@ -47,8 +46,14 @@ class Plain:
         if rows == 0:
             return empty_batch(self.parameters), leaves[0].new_zeros(0, dtype=torch.float32)
         leaves, present = filled_up(leaves, rows, self.size)
-        found, losses = self.sums(leaves, present, clip, chain)
+        found, losses = self._sum_of(leaves, present, clip, chain)
         return first_rows(found, losses, rows)
+
+    def _sum_of(
+        self, leaves: list[Tensor], present: Tensor | None, clip: Clip, chain: int
+    ) -> tuple[ClippedBatch, Tensor]:
+        """Of a batch that is filled up."""
+        return self.sums(leaves, present, clip, chain)
 
 
 def tensors_in(batch: tuple[Any, ...], size: int) -> tuple[list[Tensor], int]:

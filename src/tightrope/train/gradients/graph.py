@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree  # no public name for it yet
 from tightrope.train.program.labels import PUBLIC, Unknown
 
 __all__ = [
-    "BUILTIN",
+    "RESHAPES",
     "attribute",
     "check_outputs",
     "first_label",
@@ -87,26 +87,10 @@ def flat_function(graph: fx.Graph) -> Callable[..., Any]:
     return known["run"]  # type: ignore[no-any-return]
 
 
-# Functions of Python's that do the same in less time; of the same arguments in the same order.
-BUILTIN: dict[Any, Any] = {
-    aten.view.default: torch.reshape,  # strides may differ from those of the export
+# What the exported graph calls, and what runs: strides may differ from those of the export.
+RESHAPES: dict[Any, Any] = {
+    aten.view.default: torch.reshape,
     aten._unsafe_view.default: torch.reshape,
-    aten.linear.default: torch.nn.functional.linear,
-    aten.relu.default: torch.relu,
-    aten.add.Tensor: torch.add,
-    aten.mul.Tensor: torch.mul,
-    aten.addmm.default: torch.addmm,
-    aten.mm.default: torch.mm,
-    aten.bmm.default: torch.bmm,
-    aten.transpose.int: torch.transpose,
-    aten.permute.default: torch.permute,
-    aten.squeeze.dim: torch.squeeze,
-    aten.unsqueeze.default: torch.unsqueeze,
-    aten.tanh.default: torch.tanh,
-    aten.sigmoid.default: torch.sigmoid,
-    aten.neg.default: torch.neg,
-    aten.t.default: torch.t,
-    aten.matmul.default: torch.matmul,
 }
 _SAME = (
     aten._to_copy.default, aten.clone.default, aten.alias.default, aten.contiguous.default,

@@ -77,12 +77,12 @@ def longest_chain(examples: int, rho: float) -> int:
     return max(0, math.floor(allowed / (UNIT * (1.0 + allowed)) - _ROUNDINGS))
 
 
-_FULL = ("ieee", "ieee") if hasattr(torch._C, "_get_fp32_precision_getter") else ("highest",)
+_FULL = ("ieee", "ieee")
 _UNTOUCHED = frozenset(("none", *_FULL))
 # One setting for all threads: none may put it back while another one counts on it.
 _setting = threading.RLock()
 # Answers sooner than a question about one device.
-_any_autocast: Any = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+_any_autocast: Any = torch._C._is_any_autocast_enabled  # type: ignore[attr-defined]
 _NOTHING: AbstractContextManager[None] = nullcontext()  # may be entered again and again
 
 
@@ -108,7 +108,7 @@ def exact_layers() -> Iterator[None]:
     """Convolutions and recurrent layers too: CUDA devices use tf32 there if nothing forbids it."""
     layers, products = _precision_of_layers(), precision_of_products()
     _set_precision(_FULL)
-    _set_precision_of_layers([_FULL[0]] * 2 if len(_FULL) > 1 else [False])
+    _set_precision_of_layers([_FULL[0]] * 2)
     try:
         yield
     finally:
@@ -118,29 +118,22 @@ def exact_layers() -> Iterator[None]:
 
 def lower_layers() -> bool:
     """Whether the user lets CUDA devices compute float32 convolutions in tf32, as is usual."""
-    return _precision_of_layers()[0] not in (*_UNTOUCHED, False)
+    return _precision_of_layers()[0] not in _UNTOUCHED
 
 
 def _precision_of_layers() -> list[Any]:
-    if len(_FULL) > 1:
-        return [torch._C._get_fp32_precision_getter("cuda", kind) for kind in ("conv", "rnn")]
-    return [torch.backends.cudnn.allow_tf32]
+    return [torch._C._get_fp32_precision_getter("cuda", kind) for kind in ("conv", "rnn")]
 
 
 def _set_precision_of_layers(wanted: list[Any]) -> None:
-    if len(_FULL) > 1:
-        for kind, precision in zip(("conv", "rnn"), wanted, strict=True):
-            torch._C._set_fp32_precision_setter("cuda", kind, precision)
-    else:
-        torch.backends.cudnn.allow_tf32 = wanted[0]
+    for kind, precision in zip(("conv", "rnn"), wanted, strict=True):
+        torch._C._set_fp32_precision_setter("cuda", kind, precision)
 
 
 def precision_of_products() -> tuple[str, ...]:
     """How float32 matrix products are computed: on CUDA devices and on the CPU."""
-    if len(_FULL) > 1:  # from PyTorch 2.9 on; what follows then fails where the two differ
-        now = torch._C._get_fp32_precision_getter
-        return now("cuda", "matmul"), now("mkldnn", "matmul")
-    return (torch.get_float32_matmul_precision(),)
+    now = torch._C._get_fp32_precision_getter
+    return now("cuda", "matmul"), now("mkldnn", "matmul")
 
 
 def lower_products() -> bool:
@@ -149,11 +142,8 @@ def lower_products() -> bool:
 
 
 def _set_precision(wanted: tuple[str, ...]) -> None:
-    if len(_FULL) > 1:
-        torch._C._set_fp32_precision_setter("cuda", "matmul", wanted[0])
-        torch._C._set_fp32_precision_setter("mkldnn", "matmul", wanted[1])
-    else:
-        torch.set_float32_matmul_precision(wanted[0])
+    torch._C._set_fp32_precision_setter("cuda", "matmul", wanted[0])
+    torch._C._set_fp32_precision_setter("mkldnn", "matmul", wanted[1])
 
 
 def no_autocast(device: torch.device) -> AbstractContextManager[Any]:

@@ -278,24 +278,6 @@ def _bmm(use: Use) -> Recipe | None:
     return Recipe((x,), (weight,), store, lambda x, g: (Outer(g, x),))
 
 
-@rule(aten._trilinear.default)
-def _bilinear(use: Use) -> Recipe | None:
-    """x W y as torch's bilinear layers write it: an outer product with all products of x and y."""
-    left, weight, right = use["i1"], use["i2"], use["i3"]
-    how = [list(use[name]) for name in ("expand1", "expand2", "expand3", "sumdim")]
-    label, out, size = use.label(left), use.out, use.size
-    if how != [[1, 3], [0], [1, 2], [2, 3]] or not has_rows(label) or use.label(right) != label:
-        return None
-    if not use.trains(weight) or use.trains(left) or use.trains(right) or label.dim != 0:
-        return None
-
-    def store(x: Tensor, y: Tensor, g: Tensor) -> Kept:
-        pairs = full_precision(x)[:, :, None] * full_precision(y)[:, None, :]
-        return _positions(pairs.flatten(1), label, size), _positions(g, out, size)
-
-    return Recipe((left, right), (weight,), store, lambda a, g: (Outer(a, g),))
-
-
 # Tables.
 
 

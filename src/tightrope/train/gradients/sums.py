@@ -32,7 +32,7 @@ from tightrope.train.gradients.forms import (
     scratch_scope,
 )
 from tightrope.train.gradients.graph import (
-    BUILTIN,
+    RESHAPES,
     attribute,
     check_outputs,
     first_label,
@@ -59,10 +59,6 @@ from tightrope.train.program.labels import Unknown
 __all__ = ["ClippedSums", "Passed", "losses_of", "public_updates"]
 
 aten = torch.ops.aten
-
-# What the backward pass of autograd is: torch.autograd.grad only checks arguments before, which
-# takes longer than a small network. Not public, so the public function stands by.
-_backward: Any = getattr(torch.autograd.Variable._execution_engine, "run_backward", None)
 
 
 @dataclass(frozen=True)
@@ -229,7 +225,7 @@ class ClippedSums:
                 self._recurrent[node].write(graph, env, tapped)
                 continue
             args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: env[n])  # type: ignore[no-untyped-call]
-            target = BUILTIN.get(node.target, node.target)
+            target = RESHAPES.get(node.target, node.target)
             env[node] = graph.call_function(target, args, kwargs)
             if node in sites:
                 env[node] = tapped(node, env[node])
@@ -506,12 +502,7 @@ def _gradients(
     losses: Tensor, taps: list[GradientEdge | Tensor], *, keep: bool
 ) -> tuple[Tensor | None, ...]:
     ones = torch.ones_like(losses)
-    if _backward is None or not losses.is_cpu:
-        return torch.autograd.grad(losses, taps, ones, retain_graph=keep, allow_unused=True)
-    found: tuple[Tensor | None, ...] = _backward(
-        (losses,), (ones,), keep, False, tuple(taps), allow_unreachable=True, accumulate_grad=False
-    )
-    return found
+    return torch.autograd.grad(losses, taps, ones, retain_graph=keep, allow_unused=True)
 
 
 def losses_of(passed: Passed) -> Tensor:
