@@ -22,7 +22,7 @@ from typing import Any
 DOCS = Path(__file__).parent
 TUTORIALS = [*sorted(DOCS.glob("tutorials/*.md")), DOCS / "from_opacus.md"]
 WALKS = sorted(DOCS.glob("walks/*.md"))
-GUIDES = [DOCS / "interop.md", DOCS / "json.md"]
+GUIDES = [DOCS / f"{name}.md" for name in ("interop", "is_this_run_private", "json", "recipes")]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
 _START = f'tightrope() {{ {sys.executable} -m tightrope "$@"; }}\n'
 

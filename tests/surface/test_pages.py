@@ -17,7 +17,7 @@ PAGES = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(PAGES)
 NEEDS = {"engineer": "torch", "first_model": "torch", "team_budget": "sqlalchemy"}
 NEEDS |= {"auditing_a_run": "torch", "from_opacus": "tensorboard", "data_scientist": "sklearn"}
-NEEDS |= {"private_table": "sklearn"}
+NEEDS |= {"private_table": "sklearn", "recipes": "lightning", "is_this_run_private": "torch"}
 
 
 def test_there_is_one_for_everybody():
@@ -27,6 +27,7 @@ def test_there_is_one_for_everybody():
     assert len(PAGES.TUTORIALS) == 6
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's, about itself
 @pytest.mark.parametrize(
     "page", [*PAGES.WALKS, *PAGES.GUIDES, *PAGES.TUTORIALS], ids=lambda page: page.stem
 )
