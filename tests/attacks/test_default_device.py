@@ -137,7 +137,7 @@ MAKERS = {
     "torch.scalar_tensor", "torch.tensor", "torch.zeros",
 }  # fmt: skip
 # layers are made where the user wants them, and the demonstration is a script of its own
-OF_THE_USER = {"fix.py", "demo_training.py"}
+OF_THE_USER = {"fix.py", "demo.py"}
 
 
 def made_without_place(tree):

@@ -271,7 +271,8 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         from sklearn.utils.validation import check_array
 
         array = check_array(X, accept_sparse="csr", dtype=np.float64)
-        return TableSchema({f"x{at}": Number() for at in range(array.shape[1])})
+        numbered = (f"x{at}" for at in range(array.shape[1]))
+        return TableSchema({str(name): Number() for name in getattr(X, "columns", numbered)})
 
     def _spent_before(self) -> float:
         if not self._share.before:

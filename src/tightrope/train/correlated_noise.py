@@ -201,7 +201,7 @@ class CorrelatedNoise:
         """What later noise takes back of this rank's; nothing once the last step is done."""
         if self._done in (0, self._planned) or not self._groups:
             return {}
-        found = {"done": torch.tensor(self._done)}
+        found = {"done": torch.tensor(self._done, device="cpu")}
         for number, group in enumerate(self._groups):
             found |= {f"{number}.{name}": value for name, value in group.kept().items()}
         return found
@@ -284,8 +284,10 @@ class _Buffers:
         torch._foreach_add_(sums, unpack(noise, sums))
 
     def kept(self) -> dict[str, Tensor]:
-        numbers = torch.tensor([self._stream.step, self._scale, self._size], dtype=torch.float64)
-        kept = self._stream.state()["kept"]
+        stream = self._stream
+        now = [stream.step, self._scale, self._size]
+        numbers = torch.tensor(now, dtype=torch.float64, device="cpu")
+        kept = stream.state()["kept"]
         return {"numbers": numbers} | ({} if kept is None else {"buffers": kept})
 
     def keep_on(self, stored: dict[str, Tensor], device: torch.device) -> None:
@@ -340,10 +342,11 @@ class _Replayed:
     def kept(self) -> dict[str, Tensor]:
         wide = [dtype is torch.float64 for _, dtype in self._keys]
         keys = [list(key) for key, _ in self._keys]
+        small: Any = {"dtype": torch.uint8}
         return {
-            "numbers": torch.tensor([self._step, self._size or 0]),
-            "keys": torch.tensor(keys, dtype=torch.uint8).reshape(-1, KEY_BYTES),
-            "wide": torch.tensor(wide, dtype=torch.uint8),
+            "numbers": torch.tensor([self._step, self._size or 0], device="cpu"),
+            "keys": torch.tensor(keys, **small, device="cpu").reshape(-1, KEY_BYTES),
+            "wide": torch.tensor(wide, **small, device="cpu"),
             "sums": torch.from_numpy(self._sums.copy()),
         }
 

@@ -44,12 +44,6 @@ def noise_for_each_example(m, x, y):
 
 
 @apart()
-def one_mask_for_all(m, x, y):
-    """A draw that all share is public: it does not depend on the data."""
-    return each(m, x * torch.bernoulli(torch.full((1, D), 0.5)), y)
-
-
-@apart()
 def divided_by_a_constant(m, x, y):
     return each(m, x, y) / 40
 

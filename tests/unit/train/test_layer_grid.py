@@ -257,8 +257,9 @@ def recurrent() -> Iterator[Config]:
                      bias=[True, False], batch_first=[True, False],
                      both=[True, False]):  # fmt: skip
         layer = lambda o=o: getattr(nn, o["kind"])(  # noqa: E731
-            o["width"], 6, o["layers"], o["bias"], o["batch_first"], bidirectional=o["both"]
-        )
+            o["width"], 6, o["layers"], bias=o["bias"], batch_first=o["batch_first"],
+            bidirectional=o["both"],
+        )  # fmt: skip
         yield (
             layer if o["batch_first"] else lambda layer=layer: Turned(layer()),
             lambda o=o: (torch.randn(B, o["steps"], o["width"]),),
@@ -291,7 +292,7 @@ def others() -> Iterator[Config]:
     for o in product(norm_first=[True, False], batch_first=[True, False], act=["relu", "gelu"]):
         layer = lambda o=o: nn.TransformerEncoderLayer(  # noqa: E731
             4, 2, 8, 0.0, o["act"], batch_first=o["batch_first"], norm_first=o["norm_first"]
-        )
+        )  # fmt: skip
         yield (
             layer if o["batch_first"] else lambda layer=layer: Turned(layer()),
             lambda: (torch.randn(B, 5, 4),),

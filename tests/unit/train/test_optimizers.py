@@ -171,7 +171,7 @@ def test_noise_for_a_budget_allows_exactly_the_steps_asked_for(make_model, data)
         ({"clip": 1.0}, "FlatClip"),
         ({"noise": 1.1}, "GaussianNoise"),
         ({"sampler": 0.1}, "PoissonSampler"),
-        ({"sampler": PoissonSampler}, "sampler must be .* the class PoissonSampler"),
+        ({"sampler": PoissonSampler}, "sampler must be .*PoissonSampler"),
         ({"budget": (3.0, 1e-5)}, "Budget"),
     ],
 )

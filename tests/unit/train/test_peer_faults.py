@@ -56,8 +56,7 @@ FAULTS = {
     ),
     8: (
         "V: steps of sharded runs never counted",
-        ["test_ranks::"
-         "test_sharded_ranks_take_the_steps_of_unsharded_ranks_empty_batches_too",
+        ["test_sharding::test_parts_run_the_program_of_a_whole_model_and_take_its_steps",
          "test_ranks::test_the_account_is_that_of_one_process",
          "test_doctor::test_uncounted_steps"],
     ),
@@ -65,7 +64,7 @@ FAULTS = {
         "V: a resumed run forgets the steps before",
         ["test_store::test_a_resumed_seeded_run_equals_an_undisturbed_one_bit_for_bit",
          "test_store::test_the_whole_journal_is_counted",
-         "test_ranks::test_a_sharded_run_is_stored_whole_and_resumes_exactly",
+         "test_sharding::test_parts_are_stored_by_their_ranks_and_resume_exactly",
          "test_crash::test_a_few_kills"],
     ),
     10: (
@@ -83,15 +82,14 @@ FAULTS = {
     ),
     12: (
         "empty batches of a rank are skipped, not counted",
-        ["test_ranks::"
-         "test_sharded_ranks_take_the_steps_of_unsharded_ranks_empty_batches_too",
+        ["test_sharding::test_parts_run_the_program_of_a_whole_model_and_take_its_steps",
          "test_run::test_an_empty_batch_is_a_step_of_pure_noise",
          "test_sums::test_an_empty_batch_is_exactly_zero"],
     ),
     13: (
         "accumulation by hand drops all parts but the last",
         ["test_run::test_micro_batches_give_the_same_weights",
-         "test_gradient_laws::test_batch_splits_into_micro_batches"],
+         "test_gradient_laws::test_clipped_sums_of_any_network"],
     ),
     14: (
         "the row of padding_idx gets a gradient",
