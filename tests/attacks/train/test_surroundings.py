@@ -192,7 +192,19 @@ def test_bad_input_is_refused_in_words_before_anything_is_drawn(words, options):
     "x", [X.numpy()[::-1], X.numpy().astype(">f4")], ids=["turned round", "big endian"]
 )
 def test_arrays_in_any_order_of_memory_are_read(x):
-    made(data=(x, Y)).take_step()
+    def moved(values):
+        torch.manual_seed(0)
+        model = nn.Linear(D, 3)
+        run = PrivateRun(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), (values, Y), loss,
+            sampler=FullBatchSampler(), clip=FlatClip(1.0), noise=GaussianNoise(0.0),
+            expected_batch_size=N, steps=1,
+        )  # fmt: skip
+        run.take_step()
+        return model.weight.detach()
+
+    plain = np.ascontiguousarray(x).astype(np.float32)
+    torch.testing.assert_close(moved(x), moved(torch.from_numpy(plain)))
 
 
 class Sentences:
