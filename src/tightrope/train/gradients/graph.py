@@ -87,10 +87,20 @@ def flat_function(graph: fx.Graph) -> Callable[..., Any]:
     return known["run"]  # type: ignore[no-any-return]
 
 
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *rest: Any, **named: Any
+) -> Tensor:
+    """With a mask that lies in memory as fused kernels read it: an expanded one does not."""
+    if mask is not None and mask.stride(-1) != 1:
+        mask = mask.contiguous()
+    return aten.scaled_dot_product_attention.default(q, k, v, mask, *rest, **named)  # type: ignore[no-any-return]
+
+
 # What the exported graph calls, and what runs: strides may differ from those of the export.
 RESHAPES: dict[Any, Any] = {
     aten.view.default: torch.reshape,
     aten._unsafe_view.default: torch.reshape,
+    aten.scaled_dot_product_attention.default: _attention,
 }
 _SAME = (
     aten._to_copy.default, aten.clone.default, aten.alias.default, aten.contiguous.default,
