@@ -29,7 +29,12 @@ FAULTS = [
         "False",
         OF_CELLS,
     ),
-    (f"{BINARY}::log_chi_of_gamma", "(power > _LARGEST_POWER) | np.isinf(chi)", "power > 0.0", OF_BINARY),
+    (
+        f"{BINARY}::log_chi_of_gamma",
+        "(power > _LARGEST_POWER) | np.isinf(chi)",
+        "power > 0.0",
+        OF_BINARY,
+    ),
     (
         f"{BINARY}::log_chi_of_gamma",
         "(power > _LARGEST_POWER) | np.isinf(chi)",

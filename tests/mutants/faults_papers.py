@@ -131,7 +131,12 @@ FAULTS = [
         "values == values.max()",
         "tests/unit/guarantee/test_renyi_best.py",
     ),
-    ("guarantee/renyi/closed_forms.py::epsilon_above", "np.log(delta)", "0.5 * np.log(delta)", GOLDEN),
+    (
+        "guarantee/renyi/closed_forms.py::epsilon_above",
+        "np.log(delta)",
+        "0.5 * np.log(delta)",
+        GOLDEN,
+    ),
     (
         "guarantee/renyi/closed_forms.py::epsilon_above",
         "np.log(delta)",
