@@ -21,7 +21,7 @@ from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.renyi.one_sided import gamma as renyi_budget
+from tightrope.guarantee.renyi.optimal import one_sided_gamma as renyi_budget
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, NoisySGD, Process, StoppedAtWill, same_adjacency
 from tightrope.validate import check_count, check_delta, check_epsilon, check_order, check_positive

@@ -16,7 +16,7 @@ INVERSE, CONTOUR, LINE, PROFILE, LATTICE, SAMPLING, SAMPLED = (
 )
 ROUNDING = "numerics/rounding.py"
 BINARY, OF_BINARY = (
-    "guarantee/renyi/randomized_response.py",
+    "guarantee/renyi/kernel.py",
     "tests/unit/guarantee/test_renyi_binary.py",
 )
 CELLS, OF_CELLS = f"{LOSS}renyi.py", "tests/unit/guarantee/test_renyi_cells.py"
@@ -29,16 +29,21 @@ FAULTS = [
         "False",
         OF_CELLS,
     ),
-    (f"{BINARY}::log_chi_of_gamma", "(power > _LARGE) | np.isinf(chi)", "power > 0.0", OF_BINARY),
     (
         f"{BINARY}::log_chi_of_gamma",
-        "(power > _LARGE) | np.isinf(chi)",
-        "power > _LARGE",
+        "(power > _LARGEST_POWER) | np.isinf(chi)",
+        "power > 0.0",
+        OF_BINARY,
+    ),
+    (
+        f"{BINARY}::log_chi_of_gamma",
+        "(power > _LARGEST_POWER) | np.isinf(chi)",
+        "power > _LARGEST_POWER",
         OF_BINARY,
     ),
     (
         f"{BINARY}::gamma_of_log_chi",
-        "(value > _LARGE) | np.isinf(near)",
+        "(value > _LARGEST_POWER) | np.isinf(near)",
         "value > -np.inf",
         OF_BINARY,
     ),

@@ -38,21 +38,6 @@ from tightrope.validate import (
     check_real,
 )
 
-__all__ = [
-    "Approx",
-    "checked",
-    "delta_of_all",
-    "basic",
-    "group",
-    "amplified",
-    "advanced",
-    "shortcut",
-    "tradeoff",
-    "tradeoff_bounds",
-    "tradeoff_interval",
-    "implied_delta",
-]
-
 Approx = tuple[float, float]  # (epsilon, delta)
 _UP = 1.0 + 4.0 * ULP
 

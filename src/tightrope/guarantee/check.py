@@ -30,15 +30,6 @@ from tightrope.guarantee.loss.lattice.sketch import sketch_of
 from tightrope.guarantee.loss.pairs import GaussianPair
 from tightrope.numerics.interval import Interval
 
-__all__ = [
-    "Methods",
-    "SecondMethod",
-    "SecondVerdict",
-    "confirm_delta",
-    "confirm_epsilon",
-    "second_method",
-]
-
 _MOST_KINDS, _MOST_WORK = 16, 2e5  # of a quick look: kinds of steps, points of windows
 # widths of ln delta asked for: to contradict, to prove again, to do either thoroughly
 _ROUGH, _QUICK, _THOROUGH = 0.3, 0.1, 1e-3

@@ -32,8 +32,6 @@ from tightrope.guarantee.loss.pairs import DiscretePair, GaussianPair
 from tightrope.process import Adjacency, same_adjacency
 from tightrope.validate import check_count
 
-__all__ = ["compose"]
-
 _NEGLIGIBLE, _ROUNDING = 1e-30, 1e-14
 
 

@@ -33,17 +33,6 @@ from tightrope.validate import FloatArray, check_delta, check_probability, one_n
 if TYPE_CHECKING:  # a guarantee asks this module for its curve
     from tightrope.guarantee.base import Guarantee
 
-__all__ = [
-    "Profile",
-    "supporting_line",
-    "tradeoff_curve",
-    "HitRate",
-    "tradeoff",
-    "supporting_epsilon",
-    "gaussian_mu",
-    "invert",
-]
-
 _LARGEST_EPSILON = 700.0  # e^700 is still a double
 _GOAL, _ROUGH = 1e-6, 1e-3  # widths aimed at, relative to the attacker's hit rate
 _ROUNDING = 1e-15

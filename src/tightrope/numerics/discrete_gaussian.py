@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["LARGEST_SCALE", "DiscreteGaussian", "below", "exp_bounds"]
-
 # Up to this every whole number of step 3 is exact in float64.
 LARGEST_SCALE = 2**44
 _BLOCKS = 8  # to one s

@@ -30,8 +30,6 @@ from numpy.typing import NDArray
 
 from tightrope.numerics.rounding import UNIT
 
-__all__ = ["least_cost", "least_cost_shifts", "minorant", "rounding", "Window", "least_window_cost"]
-
 FloatArray = NDArray[np.float64]
 
 _TINY_LINK, _LARGE_LINK = 1e-150, 1e150

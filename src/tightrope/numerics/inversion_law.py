@@ -19,25 +19,6 @@ from tightrope.errors import NotCertified
 from tightrope.numerics.quadrature import FloatArray
 from tightrope.numerics.rounding import UNIT
 
-__all__ = [
-    "AbstractFamily",
-    "SumLaw",
-    "Samples",
-    "Wanted",
-    "SumOnLine",
-    "MAX_WORK",
-    "ComplexArray",
-    "TiltedNodes",
-    "tilted_nodes",
-    "log1p_complex",
-    "log_error",
-    "Decay",
-    "Layers",
-    "layers_of_steps",
-    "no_decay",
-    "LOG_MASS_SLACK",
-]
-
 MAX_WORK = 2e8  # frequencies x points of one family
 
 

@@ -32,22 +32,6 @@ from tightrope.errors import NotCertified
 from tightrope.numerics.rounding import ULP, exp_or_inf, expm1_or_inf
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "LatticeMeasure",
-    "check_size",
-    "convolve",
-    "fast_size",
-    "fitted",
-    "normalised",
-    "coarsened",
-    "mixed",
-    "compound",
-    "gathered",
-    "gap_bound",
-    "lowered",
-]
-__all__ += ["support"]
-
 _SMALL = 4096.0  # a window this small need not be smaller
 _LARGEST = 1 << 22  # points of a measure: some megabytes
 _ROW = 256  # indices whose exponentials are made once

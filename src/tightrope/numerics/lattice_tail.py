@@ -25,8 +25,6 @@ from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
-__all__ = ["TailTable", "TailLadder", "tail_table", "shared_mass", "CELL_ERROR"]
-
 _BLOCK_RANGE = 300.0  # nats of tilt inside one block of the running sums
 _ALL = 1e300  # ln of an error beside which nothing is left
 _LONGEST_BLOCK = 1 << 14  # points: keeps the work space small

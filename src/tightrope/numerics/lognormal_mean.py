@@ -33,17 +33,6 @@ from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "LogMean",
-    "log_mean",
-    "Transform",
-    "unit_of",
-    "log_real_transform",
-    "log_power_mean",
-    "log_positive_moments",
-    "log_negative_moments",
-]
-
 # angle of the arms, half-width of the strip: a wide path for heavy tails, a narrow one for the rest
 _NUMBER = np.longdouble  # 64 binary digits on most machines; where it has fewer, errors are larger
 _WIDE, _NARROW = (0.42, 0.4), (0.17, 0.16)

@@ -20,8 +20,9 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.renyi import region_of_level
-from tightrope.guarantee.renyi._arrays import ULP, Enclosure, checked_epsilon, flat, shaped
+from tightrope.guarantee.renyi.kernel import CHECKS, Enclosure, flat, shaped
+from tightrope.guarantee.renyi.regions import type_ii
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_delta, check_non_negative, check_positive
 
 __all__ = ["of_approx", "of_gaussian", "of_renyi", "of_tradeoff"]
@@ -33,7 +34,7 @@ _COARSEST, _FINEST = 8, 17  # 2^8 to 2^17 cells
 
 def of_approx(epsilon: Any, delta: Any = 0.0) -> Any:
     """Area of the region of (epsilon, delta)-DP."""
-    (eps, d), shape = flat(checked_epsilon(epsilon), check_delta(delta))
+    (eps, d), shape = flat(CHECKS["epsilon"](epsilon), check_delta(delta))
     return shaped(0.5 - (1.0 - d) ** 2 * expit(-eps), shape)
 
 
@@ -45,7 +46,7 @@ def of_gaussian(mu: Any) -> Any:
 
 def of_renyi(order: float, gamma: float, *, tolerance: float = 1e-6) -> Enclosure:
     """Area of the region of (order, gamma)-Renyi DP (Lemma 4)."""
-    return of_tradeoff(lambda t: region_of_level.type_ii(order, gamma, t), tolerance=tolerance)
+    return of_tradeoff(lambda t: type_ii(order, gamma, t), tolerance=tolerance)
 
 
 def of_tradeoff(tradeoff: Tradeoff, *, tolerance: float = 1e-6) -> Enclosure:

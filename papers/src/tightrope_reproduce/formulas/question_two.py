@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.renyi._arrays import ULP
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import check_positive
 from tightrope_reproduce.formulas import moments_accountant
 from tightrope_reproduce.formulas.improved_moments_accountant import epsilon_of_rate

@@ -31,8 +31,6 @@ from tightrope.guarantee.gaussian.kernel import (
 )
 from tightrope.validate import FloatArray
 
-__all__ = ["epsilon_of", "epsilon_bounds_of", "mu_of", "mu_bounds_of"]
-
 # ln delta and its derivative at x, for the elements of the given index array
 IntArray = NDArray[np.intp]
 Log = Callable[[FloatArray, IntArray], tuple[FloatArray, FloatArray]]

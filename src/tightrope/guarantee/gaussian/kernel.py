@@ -24,19 +24,6 @@ from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "MARGIN",
-    "EPSILON_LARGEST",
-    "MU_LARGEST",
-    "terms",
-    "delta_of",
-    "log_delta_of",
-    "mills",
-    "log_mills",
-    "mills_difference",
-]
-__all__ += ["delta_bounds_of", "log_delta_bounds_of"]
-
 MARGIN = 5e-14
 EPSILON_LARGEST = 1e150
 MU_LARGEST = 1e100  # above, delta is 1 to every digit for |eps| <= EPSILON_LARGEST

@@ -39,28 +39,6 @@ from tightrope.validate import (
     check_real,
 )
 
-__all__ = [
-    "delta",
-    "log_delta",
-    "epsilon",
-    "mu",
-    "tradeoff",
-    "delta_bounds",
-    "log_delta_bounds",
-    "epsilon_bounds",
-    "mu_bounds",
-    "tradeoff_bounds",
-    "delta_interval",
-    "log_gaussian_delta",
-    "epsilon_interval",
-    "mu_interval",
-    "tradeoff_interval",
-    "compose_mu",
-    "group_mu",
-    "analytic_noise",
-    "classical_noise",
-]
-
 
 def delta(epsilon: ArrayLike, mu: ArrayLike) -> Any:
     """delta(eps; mu) for any real eps."""

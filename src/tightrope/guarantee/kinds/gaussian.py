@@ -16,8 +16,6 @@ from tightrope.numerics.rounding import ULP
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
 
-__all__ = ["GaussianGuarantee"]
-
 _ULPS = 8.0 * ULP
 _LARGEST = sys.float_info.max
 

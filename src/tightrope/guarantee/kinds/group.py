@@ -17,8 +17,6 @@ from tightrope.numerics.rounding import ULP, log_down, over_down, rest_down, res
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_probability, check_real
 
-__all__ = ["GroupGuarantee", "group", "replaced"]
-
 _STEPS, _SMALLEST_DELTA = 40, 1e-300
 _BEYOND = 1e-7  # of where two lines meet
 

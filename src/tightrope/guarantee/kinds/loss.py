@@ -33,8 +33,6 @@ from tightrope.numerics.rounding import rest_down, rest_up
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
 
-__all__ = ["LossGuarantee"]
-
 _WIDE = 1e-3
 
 

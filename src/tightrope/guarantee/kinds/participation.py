@@ -39,8 +39,6 @@ from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
 
-__all__ = ["ParticipationGuarantee"]
-
 _EDGES = 1000
 _TAIL = 1e-200  # of the counts that stand for every larger one
 _ROUNDING = 1e-11

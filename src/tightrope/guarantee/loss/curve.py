@@ -18,8 +18,6 @@ from tightrope.guarantee.loss.lattice.law import LatticeLaw, build
 from tightrope.guarantee.loss.lattice.plan import guesses, plain_plan
 from tightrope.numerics.interval import Interval
 
-__all__ = ["LatticeCurve", "LossCurve"]
-
 _MOST_KINDS, _MOST_LAWS = 16, 12
 _FEW = 20  # steps up to which a fine law is cheaper than the exact method
 _COARSE, _FINE = 1e-3, 1e-6  # widths of ln delta asked of a law

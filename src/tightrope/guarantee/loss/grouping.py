@@ -29,8 +29,6 @@ from tightrope.guarantee.loss.abstract import AbstractLossPair, Components, Grou
 from tightrope.guarantee.loss.pairs.gaussian import GaussianPair
 from tightrope.validate import FloatArray
 
-__all__ = ["grouped"]
-
 _MARGIN = 1e-14  # rounding of a sum of squares
 
 

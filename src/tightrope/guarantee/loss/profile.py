@@ -32,8 +32,6 @@ from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 from tightrope.numerics.rounding import down, log_down, up
 
-__all__ = ["delta", "epsilon", "worst_delta", "worst_epsilon"]
-
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
 _MUCH = 0.1  # of delta
 _MANY_KINDS = 64  # of steps: more are grouped where they cannot be followed one by one

@@ -34,15 +34,6 @@ from tightrope.numerics.inversion_law import log1p_complex
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_order
 
-__all__ = [
-    "Enclosed",
-    "composed_renyi_by_cells",
-    "cumulant",
-    "renyi",
-    "renyi_by_cells",
-    "renyi_of_endless",
-]
-
 _NATS = 42.0  # quadrature errors below 1e-18
 
 

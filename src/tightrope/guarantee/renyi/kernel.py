@@ -1,4 +1,4 @@
-"""The convex kernel of the Renyi divergence, free of cancellation.
+"""The arithmetic of Renyi divergences: the kernel of the divergence, binary pairs, verified roots.
 
 Statement: with z = order - 1 and k(x) = (x^(1+z) - 1 - (1+z)(x-1))/z >= 0,
     (e^{z D} - 1)/z = sum over outcomes of Q * k(P/Q), a sum of terms that are never negative;
@@ -17,13 +17,178 @@ Vectors: tests/unit/guarantee/test_renyi_kernel.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from tightrope.validate import FloatArray
+from tightrope.errors import InvalidInput
+from tightrope.numerics.rounding import ULP
+from tightrope.validate import (
+    FloatArray,
+    check_delta,
+    check_order,
+    check_probability,
+    check_real,
+)
 
-__all__ = ["log_kernel", "log_excess", "log_expm1", "log_growth", "softplus"]
+TINY = np.finfo(np.float64).tiny
+SMALLEST_DELTA = 1e-300
+LARGEST_EPSILON = 1e100
 
+
+class Enclosure(NamedTuple):
+    """lower <= truth <= upper, elementwise (floats for scalar input)."""
+
+    lower: Any
+    upper: Any
+
+
+def flat(*values: Any) -> tuple[list[FloatArray], tuple[int, ...]]:
+    """Broadcast to one shape; the flattened arrays and that shape."""
+    arrays = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in values))
+    return [a.ravel() for a in arrays], arrays[0].shape
+
+
+def shaped(values: FloatArray, shape: tuple[int, ...]) -> Any:
+    return float(values[0]) if shape == () else values.reshape(shape)
+
+
+def checked_delta(delta: ArrayLike) -> Any:
+    """delta in [0, 1]; positive values below 1e-300 are refused: their logarithms lose digits."""
+    checked = check_delta(delta)
+    small = (np.asarray(checked) > 0.0) & (np.asarray(checked) < SMALLEST_DELTA)
+    if np.any(small):
+        raise InvalidInput(
+            f"delta must be 0 or at least {SMALLEST_DELTA:g}; got {float(np.min(checked)):g}. "
+            "Smaller values are subnormal in double precision, where no digit is certain. "
+            f"Use delta={SMALLEST_DELTA:g}: no data set can tell the two apart."
+        )
+    return checked
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "order": check_order,
+    "epsilon": partial(check_real, name="epsilon", low=0.0, high=LARGEST_EPSILON),
+    "gamma": partial(check_real, name="gamma", low=0.0, finite=False),  # inf: nothing is known
+    "delta": checked_delta,
+    "type_i": partial(check_probability, name="type_i"),
+}
+
+
+def elementwise(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Check the arguments by their names and broadcast them; the order becomes z = order - 1."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def asked(*values: ArrayLike, **options: Any) -> Any:
+            checked = (CHECKS[name](value) for name, value in zip(names, values, strict=True))
+            arrays, shape = flat(*checked)
+            if names[0] == "order":
+                arrays[0] = arrays[0] - 1.0
+            found = function(*arrays, **options)
+            if isinstance(found, Enclosure):
+                return Enclosure(shaped(found.lower, shape), shaped(found.upper, shape))
+            return shaped(found, shape)
+
+        return asked
+
+    return decorated
+
+
+def rounded_up(value: FloatArray, *sizes: FloatArray | float) -> FloatArray:
+    """`value` plus a bound on its rounding: 4 ulp of each quantity that entered the sum."""
+    return np.asarray(value + _slack(value, sizes))
+
+
+def rounded_down(value: FloatArray, *sizes: FloatArray | float) -> FloatArray:
+    return np.asarray(value - _slack(value, sizes))
+
+
+def _slack(value: FloatArray, sizes: tuple[FloatArray | float, ...]) -> FloatArray:
+    total: FloatArray = np.abs(np.where(np.isfinite(value), value, 0.0))
+    for size in sizes:
+        part = np.abs(size)
+        total = total + np.where(np.isfinite(part), part, 0.0)
+    return 4.0 * ULP * total
+
+
+# ---- Roots of increasing functions, many at a time, and verified steps away from them ------------
+# `increasing_root` is Newton's method kept inside a bracket that the signs prove; elements that
+# have converged leave the batch. It returns a point near the root and promises nothing: what is
+# promised comes from `verified`, which moves outwards until a check with its own error passes.
+
+
+Indices = NDArray[np.intp]
+ValueAndSlope = Callable[[FloatArray, Indices], tuple[FloatArray, FloatArray]]
+Check = Callable[[FloatArray, Indices], NDArray[np.bool_]]
+
+_MOST_STEPS = 300
+_CONVERGED = 1e-9  # Newton squares the error, so the step after this one is at rounding level
+
+
+def increasing_root(
+    function: ValueAndSlope,
+    start: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    *,
+    smallest: float = 1.0,
+) -> FloatArray:
+    """x with function(x) = 0 for each element; the ends of the bracket may be infinite.
+
+    Roots are found relative to max(|x|, smallest).
+    """
+    x, low, high = start.copy(), low.copy(), high.copy()
+    active: Indices = np.arange(x.size)
+    for _ in range(_MOST_STEPS):
+        value, slope = function(x[active], active)
+        at = x[active]
+        low[active] = np.where(value <= 0.0, at, low[active])
+        high[active] = np.where(value >= 0.0, at, high[active])
+        step = _step(value, slope, at, low[active], high[active])
+        x[active] = at + step
+        moving = (np.abs(step) > _CONVERGED * np.maximum(smallest, np.abs(at))) & (value != 0.0)
+        active = active[moving]
+        if active.size == 0:
+            break
+    return x
+
+
+def _step(
+    value: FloatArray, slope: FloatArray, at: FloatArray, low: FloatArray, high: FloatArray
+) -> FloatArray:
+    """Newton's step; halving where it leaves the bracket, doubling while the bracket is open."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        newton = -value / slope
+        reach = 4.0 + 2.0 * np.abs(at)
+        newton = np.clip(np.where(np.isnan(newton), -np.sign(value) * reach, newton), -reach, reach)
+        inside = (at + newton >= low) & (at + newton <= high)  # equal: a step below the spacing
+        middle = 0.5 * (low + high) - at
+        return np.asarray(np.where(inside | ~np.isfinite(middle), newton, middle))
+
+
+def verified(
+    found: FloatArray, step: FloatArray, check: Check, *, tries: int = 24
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """found + step, +4 step, +16 step, ... until `check` passes; and where it did."""
+    x = found + step
+    active: Indices = np.arange(x.size)
+    for _ in range(tries):
+        passed = check(x[active], active)
+        active = active[~passed]
+        if active.size == 0:
+            break
+        step = step * 4.0
+        x[active] = found[active] + step[active]
+    done = np.ones(x.size, dtype=np.bool_)
+    done[active] = False
+    return x, done
+
+
+# ---- The convex kernel
 _SMALL = 0.5
 _LARGE = 30.0
 # g(s) = s/2 (1 + s/3 (1 + s/4 (...))): 15 terms leave (1/2)^15/15! < 2^-52 at |s| = 1/2
@@ -53,21 +218,15 @@ def log_kernel(t: FloatArray, z: FloatArray) -> FloatArray:
         both = np.abs(_g(np.minimum(s, _LARGE)) - _g(-np.maximum(t, -_SMALL)))
         value = np.minimum(t, 0.0) + np.log(np.abs(t)) + np.log(both)
         if below.any():
-            value[below] = _log_kernel_below(t[below], z[below])
+            # k = (1 - e^t) - e^t (1 - e^(z t))/z
+            at, power = t[below], z[below]
+            value[below] = np.log(-np.expm1(at) + np.exp(at) * np.expm1(power * at) / power)
         if above.any():
-            value[above] = _log_kernel_above(t[above], s[above])
+            # ln g(s) = s - ln s + log1p(-(1+s)e^-s), and g(-t) is a correction
+            at, big = t[above], s[above]
+            log_g = big - np.log(big) + np.log1p(-(1.0 + big) * np.exp(-big))
+            value[above] = np.log(at) + log_g + np.log1p(-_g(-at) * np.exp(-log_g))
     return np.asarray(value)
-
-
-def _log_kernel_below(t: FloatArray, z: FloatArray) -> FloatArray:
-    """t < -1/2: k = (1 - e^t) - e^t (1 - e^(z t))/z."""
-    return np.asarray(np.log(-np.expm1(t) + np.exp(t) * np.expm1(z * t) / z))
-
-
-def _log_kernel_above(t: FloatArray, s: FloatArray) -> FloatArray:
-    """s > 30: ln g(s) = s - ln s + log1p(-(1+s)e^-s), and g(-t) is a correction."""
-    log_g = s - np.log(s) + np.log1p(-(1.0 + s) * np.exp(-s))
-    return np.asarray(np.log(t) + log_g + np.log1p(-_g(-t) * np.exp(-log_g)))
 
 
 def log_excess(loss: FloatArray, order: float) -> FloatArray:
@@ -94,3 +253,53 @@ def softplus(x: FloatArray) -> FloatArray:
     """ln(1 + e^x) with full relative accuracy for very negative x."""
     with np.errstate(under="ignore"):
         return np.asarray(np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))
+
+
+# ---- Renyi divergence of a binary pair, as the logarithm of its chi divergence -------------------
+# Statement: for P = (p, 1-p), Q = (q, 1-q), u = ln(p/q), v = ln((1-p)/(1-q)), z = order - 1:
+#     chi = q k(e^u) + (1-q) k(e^v) = p (k(e^u)/e^u) + (1-q) k(e^v),
+#     d_order(P||Q) = ln(1 + z chi)/z.
+# Conditions: order > 1, 0 < q <= p <= 1 (u >= 0 >= v; v = -inf allowed).
+# Validity: exact.
+# Source: arXiv:2008.06529, (10)-(11) and Lemma 4 (definition of d_alpha).
+#     Between chi and gamma z is divided out before a logarithm is taken: ln z of a small z would
+#     cancel, and take all of the accuracy with it.
+# Error: |error of ln chi| <= the returned slack: 3 ulp of (4 + |ln p| + z u + |ln chi|). It
+#     covers relative errors of 4 ulp in u, v, p and 1-q.
+# Vectors: tests/unit/guarantee/test_renyi_binary.py.
+
+
+_NOTHING = 1e-17  # z chi and z gamma up to this make no difference between chi and gamma
+_LARGEST_POWER = 600.0  # a power of e, beyond which it might overflow
+
+
+def log_chi(
+    log_p: FloatArray, u: FloatArray, log_not_q: FloatArray, v: FloatArray, z: FloatArray
+) -> FloatArray:
+    """ln chi of the binary pair; -inf where P = Q."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.logaddexp(log_p + log_kernel(u, z), log_not_q + log_kernel(v, z)))
+
+
+def log_chi_slack(log_p: FloatArray, u: FloatArray, z: FloatArray, value: FloatArray) -> FloatArray:
+    """A bound on the rounding error of `log_chi`."""
+    size = np.where(np.isfinite(value), np.abs(value), 0.0)
+    return np.asarray(3.0 * ULP * (4.0 + np.abs(log_p) + z * u + size))
+
+
+def gamma_of_log_chi(value: FloatArray, z: FloatArray) -> FloatArray:
+    """gamma = ln(1 + z chi)/z; rounding below 8 ulp of it."""
+    with np.errstate(under="ignore", divide="ignore", over="ignore"):
+        chi = np.exp(np.minimum(value, _LARGEST_POWER))
+        near = np.where(z * chi > _NOTHING, np.log1p(z * chi) / z, chi)
+        far = (value > _LARGEST_POWER) | np.isinf(near)
+        return np.asarray(np.where(far, softplus(value + np.log(z)) / z, near))
+
+
+def log_chi_of_gamma(gamma: FloatArray, z: FloatArray) -> FloatArray:
+    """ln chi = ln((e^(z gamma) - 1)/z); rounding below 4 ulp of (1 + z gamma + |value|)."""
+    power = z * gamma
+    with np.errstate(divide="ignore", over="ignore"):
+        chi = np.where(power > _NOTHING, np.expm1(np.minimum(power, _LARGEST_POWER)) / z, gamma)
+        far = (power > _LARGEST_POWER) | np.isinf(chi)
+        return np.asarray(np.where(far, log_expm1(power) - np.log(z), np.log(chi)))

@@ -45,8 +45,6 @@ from tightrope.numerics.inversion import NO_LIMIT, Limit, Line, log_estimate, sa
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.rounding import UNIT
 
-__all__ = ["epsilon", "epsilon_and_reverse", "log_delta", "log_delta_and_reverse", "trivially_zero"]
-
 Answer = TypeVar("Answer")
 # an interval, and the line of the whole law that it was read from, if it was
 Read = tuple[Interval, Line | None]

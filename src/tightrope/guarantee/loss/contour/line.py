@@ -34,21 +34,6 @@ from tightrope.numerics.inversion import (
 from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.rounding import UNIT
 
-__all__ = [
-    "CAUTION",
-    "FINE",
-    "AlsoRead",
-    "are_reversed",
-    "at_reverse",
-    "certified_line",
-    "certified_value",
-    "log_chernoff",
-    "log_reverse",
-    "EpsilonGoal",
-    "Inverse",
-    "invert_closed_form",
-]
-
 AlsoRead = Callable[[float, float], SaddleReading]
 CAUTION = 0.1  # see inversion.plan
 FINE = 1e-12  # error allowed to a line, of g

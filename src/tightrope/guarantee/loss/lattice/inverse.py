@@ -18,8 +18,6 @@ from tightrope.guarantee.loss.lattice.law import (
 from tightrope.guarantee.loss.lattice.plan import LatticePlan, best_plan, guesses
 from tightrope.numerics.interval import Interval
 
-__all__ = ["epsilon", "smallest_epsilon"]
-
 _ROUGH = 0.05
 _WIDER = 1e3  # times the mass of infinite losses: a delta at which they hardly count
 _LARGEST = 1e6

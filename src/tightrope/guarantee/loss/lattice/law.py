@@ -40,22 +40,6 @@ from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "MANY_KINDS",
-    "MAX_KINDS",
-    "Explanation",
-    "LatticeLaw",
-    "OneSide",
-    "build",
-    "counted",
-    "explain",
-    "law_at",
-    "log_delta",
-    "one_side",
-    "compound_jumps",
-    "log_jump_sum",
-]
-
 
 # ---- one side of the law
 @final

@@ -24,16 +24,6 @@ from tightrope.guarantee.loss.lattice.blocks import (
 from tightrope.guarantee.loss.lattice.sketch import Saddle, Sketch, sketch_of
 from tightrope.numerics.lattice import fast_size
 
-__all__ = [
-    "LatticeGoal",
-    "LatticePlan",
-    "LatticeSplit",
-    "best_plan",
-    "guesses",
-    "plain_plan",
-    "staging",
-]
-
 FEW_JUMPS, MANY_JUMPS, COMPOUND_JUMPS = 6, 14, 100
 _MAX_TILTS = 8
 _FAINTEST = -700.0  # ln of a delta that is guessed where none is seen

@@ -19,8 +19,6 @@ from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_count, check_positive
 
-__all__ = ["AllocationCumulant", "AllocationPair"]
-
 _LARGEST_LOG = 700.0
 
 

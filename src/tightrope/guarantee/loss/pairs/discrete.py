@@ -36,15 +36,6 @@ from tightrope.validate import (
     check_real,
 )
 
-__all__ = [
-    "DiscreteCumulant",
-    "DiscretePair",
-    "approx_pair",
-    "discrete_gaussian_pair",
-    "discrete_laplace_pair",
-    "randomized_response_pair",
-]
-
 _SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
 _LOG_LEAST = -750.0  # below ln of every number
 _MARGIN = 1e-14  # rounding of a mean failure

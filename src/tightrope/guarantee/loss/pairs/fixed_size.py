@@ -60,8 +60,6 @@ from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_ellipse_error, log_s
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
-__all__ = ["FixedSizeCumulant", "FixedSizeGaussianPair"]
-
 
 @final
 @dataclass(frozen=True)

@@ -35,8 +35,6 @@ from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
-__all__ = ["GaussianPair"]
-
 
 @final
 @dataclass(frozen=True)

@@ -42,16 +42,6 @@ from tightrope.numerics.quadrature import gauss_legendre, log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray, check_positive, check_probability
 
-__all__ = [
-    "BoundedRangePair",
-    "LaplaceCumulant",
-    "LaplaceMixtureCumulant",
-    "LaplaceMixturePair",
-    "LaplacePair",
-    "laplace_atoms",
-    "sampled_laplace_atoms",
-]
-
 
 class AbstractBoundedPair(AbstractLossPair):
     """Losses of a bounded range, laid out on a lattice that holds both ends and the middle."""

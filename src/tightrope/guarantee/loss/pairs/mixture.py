@@ -49,16 +49,6 @@ from tightrope.numerics.quadrature import LOG_ROOT_2PI, expm1_minus, gauss_legen
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray, check_count, check_positive, check_real, one_number
 
-__all__ = [
-    "MOST_MEMBERS",
-    "GaussianMixturePair",
-    "MixtureCumulant",
-    "Scan",
-    "furthest_peak",
-    "mixture_measure",
-    "scan",
-]
-
 MOST_MEMBERS = 512
 _ROUNDING = 1e-9  # moves of Newton's method that may be no more than rounding
 _GRID = 256  # points between which Newton's method begins

@@ -40,35 +40,6 @@ from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_sum_exp
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_positive, check_real, one_number
 
-__all__ = [
-    "AbstractRatedPair",
-    "AbstractSampledPair",
-    "check_mu",
-    "check_rate",
-    "log_normal_moment",
-    "normal_edges",
-    "normal_error",
-    "variation_of_normals",
-    "BEYOND_BULK",
-    "BRANCH",
-    "GRID_STEP",
-    "LEFT",
-    "LOG_CUT_OFF",
-    "Branch",
-    "NormalJumps",
-    "beyond_end",
-    "branch_measure",
-    "end_of_tail",
-    "infimum",
-    "log_mass_beyond",
-    "loss_at",
-    "lower_branch",
-    "normal_measure",
-    "points_at",
-    "rough_grid",
-    "upper_branch",
-]
-
 
 def normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
     """Error of log_ndtr(+-point) (2 ulp of its value) when `point` itself is off by `slack`."""

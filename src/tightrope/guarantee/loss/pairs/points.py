@@ -25,19 +25,6 @@ from tightrope.numerics.quadrature import (
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "COUNTS",
-    "POINTS",
-    "TURN",
-    "BoundedCumulant",
-    "EqualPanels",
-    "atoms_measure",
-    "log_mass",
-    "panel_points",
-    "point_moments",
-    "point_nodes",
-]
-
 COUNTS = (8, 12, 16, 24, 32)  # points of a panel that are tried
 _FAR = 40.0  # (1 + x) e^-x is below 2 units from here on
 

@@ -72,8 +72,6 @@ from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
-__all__ = ["PartCumulant", "SampledCumulant", "SampledGaussianPair", "log_tail"]
-
 _LARGEST_MU = 20.0  # beyond, e^{mu^2} says nothing that a double can
 
 

@@ -37,19 +37,6 @@ from tightrope.numerics.quadrature import (
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "Excess",
-    "Outline",
-    "Panels",
-    "Reach",
-    "SampledGrid",
-    "SampledStrip",
-    "layers_of_density",
-    "log_sums",
-    "make_grid",
-    "power",
-]
-
 # ---- the bound on |phi(s + id) r(s + id)^w|, cell by cell
 _DEPTHS = np.array([0.002, 0.007, 0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
 _SIXTEENTHS = np.arange(17) / 16.0

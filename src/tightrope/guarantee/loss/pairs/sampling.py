@@ -22,23 +22,6 @@ from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "NEVER",
-    "Direction",
-    "Profile",
-    "above_infimum",
-    "below_support",
-    "log_mix",
-    "log_ratio",
-    "log_sampled",
-    "log_sampled_error",
-    "point_of_log_ratio",
-    "point_slack",
-    "sampled_added",
-    "sampled_both",
-    "sampled_removed",
-]
-
 Direction = Literal["remove", "add"]
 Profile = Callable[[float], Interval]  # ln delta of every real epsilon
 NEVER = Interval.exact(-math.inf)  # delta = 0
