@@ -232,8 +232,8 @@ FAULTS = [
     # sums of clipped gradients
     (f"{BATCH}::_factors", "rows.masked_fill(~present, 0)", "rows", SUMS),
     (f"{BATCH}::_factors", "not waits or math.isfinite(total.sum().item())", "True", SUMS),
-    (f"{BATCH}::Factors.of", "row if len(self._each) > 1 else 0", "0", SUMS),
-    (f"{BATCH}::_sum_of_vectors", "float(layer.bias is not None)", "0.0", SUMS),
+    (f"{BATCH}::Factors.of", "row if len(self.rows) > 1 else 0", "0", SUMS),
+    (f"{BATCH}::_sum_of_vectors", "float(bias is not None)", "0.0", SUMS),
     (f"{SITES}::ClippedSums.forms", "transposed(form) if made.turned else form", "form", SUMS),
     (
         "train/gradients/batch.py::_joined_outer",
@@ -247,7 +247,7 @@ FAULTS = [
         "reads + squared",
         SUMS,
     ),
-    ("train/gradients/forms.py::_total", "len(flat) <= chain", "True", CHAINS),
+    ("train/gradients/forms.py::inside_product", "len(left) <= chain", "True", CHAINS),
     ("train/arithmetic.py::FloatTotals.add", "t.double().add_(s)", "s.clone()", RUN),
     (
         "train/arithmetic.py::FloatTotals.noisy",
