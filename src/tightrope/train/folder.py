@@ -248,7 +248,7 @@ class RunFolder:
         unpack_optimizer(run.optimizer, tensors["optimizer"], state["optimizer"])
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])
-        run.accept_stored_weights()
+        run.mark_weights()
         rank = rank_and_size()[0]
         local = state["ranks"][rank]
         run.sampler.last(state.get("samplers", {rank: None})[rank])

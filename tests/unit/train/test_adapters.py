@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import TensorDataset
 
 from tightrope.correlated import square_root
 from tightrope.errors import InvalidInput
@@ -446,24 +446,6 @@ def test_ways_around_the_run_are_closed(tmp_path):
         PrivateTrainer(model=tiny_llama(), args=arguments(tmp_path), **BUDGET).train()
 
 
-@pytest.mark.parametrize(
-    "public",
-    [lambda data: data, lambda data: {"own": data}, lambda data: Subset(data, [0, 1])],
-    ids=["itself", "by a name", "a part"],
-)
-def test_nothing_is_measured_on_the_private_data(tmp_path, public):
-    """What is measured is logged, and picks the best model."""
-    data = Tokens()
-    trainer = trainer_of(
-        tiny_llama(), tmp_path, data, {"eval_on_start": True, "eval_strategy": "epoch"},
-        eval_dataset=public(data),
-    )  # fmt: skip
-    with pytest.raises(InvalidInput, match="private training data"):
-        trainer.train()
-    with pytest.raises(InvalidInput, match="private training data"):
-        trainer.evaluate(public(data))
-
-
 # ---- Lightning -----------------------------------------------------------------------------------
 class Small(PrivateModule):
     def __init__(self):
@@ -586,14 +568,6 @@ def test_lightning_refuses_losses_that_mix_examples(data, tmp_path):
     module = private_module(data, Centring())
     with pytest.raises(InvalidInput, match=r"test_adapters\.py"):
         lightning_trainer(tmp_path).fit(module)
-
-
-def test_lightning_validates_on_public_data_only(data, tmp_path):
-    module = private_module(data)
-    private_data = module._private.data
-    for own in (private_data, Subset(private_data, [1, 2])):
-        with pytest.raises(InvalidInput, match="private training data"):
-            lightning_trainer(tmp_path).fit(module, val_dataloaders=DataLoader(own))
 
 
 def test_lightning_in_several_processes_is_refused(data, monkeypatch):

@@ -16,9 +16,8 @@ from torch.nn.functional import cross_entropy
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
 from tightrope.train.clip import FlatClip
-from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.doctor import check_program, check_run
-from tightrope.train.noise import GaussianNoise
+from tightrope.train.noise import DiscreteGaussianNoise, GaussianNoise
 from tightrope.train.private import private
 from tightrope.train.samplers import (
     BallsInBinsSampler,
