@@ -362,13 +362,18 @@ FAULTS = [
     ("train/samplers.py::AbstractSampler.check_free", "self._name in _RUNS", "False", ONCE),
     # the journal
     (
-        f"{LOG}::Journal._follow",
-        "chain.decode('ascii', 'replace') != marks[-1].chain",
+        "evidence/run_folder.py::Counted.follow",
+        "chain.decode('ascii', 'replace') != mark.chain",
         "False",
         STORE,
     ),
-    (f"{LOG}::Journal._read", "marks[min(known.lines, len(whole))] != known", "False", STORE),
-    (f"{LOG}::Journal.announce", "release > self.last", "release > self.last + 1", STORE),
+    ("evidence/run_folder.py::read_journal", "met != places", "False", STORE),
+    (
+        f"{LOG}::Journal.announce",
+        "release > self.counted.last",
+        "release > self.counted.last + 1",
+        STORE,
+    ),
     (f"{LOG}::Journal.announce", "self._home != here()", "False", STORE),
     (f"{LOG}::Journal.prove", "known != digest", "False", STORE),
     # counting
@@ -404,8 +409,8 @@ FAULTS = [
     ("train/record.py::not_private_because", "noise.noise_multiplier == 0", "False", RUN),
     (
         "train/folder.py::RunFolder._resume",
-        "self._count_of_all_ranks(run, state['step'])",
-        "None",
+        "max(last, state['step'])",
+        "state['step']",
         STORE,
     ),
     # the run itself
