@@ -121,8 +121,6 @@ def amplified(
 # Source: Dwork, Rothblum and Vadhan 2010, Theorem III.3; Dwork and Roth 2014, Theorem 3.20.
 # Error: a few roundings, rounded up.
 # Vectors: advanced_composition in tests/golden/tradeoff.json.
-
-
 _SAFE = 1.0 + 8.0 * ULP
 
 
@@ -169,8 +167,6 @@ def _expm1(eps: float) -> float:
 # Source: Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776).
 # Error: a few roundings (relative 1e-15; relative to 1 where f is computed as 1 - ...).
 # Vectors: tradeoff_eps_delta in tests/golden/tradeoff.json.
-
-
 _ULPS = 4.0 * ULP
 _LARGE, _TINY = 700.0, 5e-324  # e^700 is still a double; the smallest of them
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.gaussian.profile import log_gaussian_delta
+from tightrope.guarantee.gaussian import log_gaussian_delta
 from tightrope.guarantee.loss import contour
 from tightrope.guarantee.loss.abstract import sum_law
-from tightrope.guarantee.loss.contour.line import certified_value
+from tightrope.guarantee.loss.contour import certified_value
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     Direction,

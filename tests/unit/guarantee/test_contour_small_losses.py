@@ -10,7 +10,8 @@ from tightrope.guarantee import check
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.pairs import SampledGaussianPair
-from tightrope.guarantee.loss.pairs.sampled import PartCumulant, SampledCumulant
+from tightrope.guarantee.loss.pairs.sampled import SampledCumulant
+from tightrope.guarantee.loss.pairs.sampled_cut import PartCumulant
 from tightrope.guarantee.loss.renyi import cumulant
 
 

@@ -15,8 +15,10 @@ from scipy.special import logsumexp
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import JumpLaw, infinite_log_mass
-from tightrope.guarantee.loss.lattice.law import OneSide, compound_jumps, log_jump_sum, one_side
-from tightrope.guarantee.loss.lattice.plan import best_plan, plain_plan
+from tightrope.guarantee.loss.lattice.best import best_plan
+from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
+from tightrope.guarantee.loss.lattice.law import OneSide, one_side
+from tightrope.guarantee.loss.lattice.plan import plain_plan
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,
@@ -26,7 +28,8 @@ from tightrope.guarantee.loss.pairs import (
     SampledGaussianPair,
     approx_pair,
 )
-from tightrope.guarantee.loss.pairs.normals import LOG_CUT_OFF, NormalJumps
+from tightrope.guarantee.loss.pairs.jumps import NormalJumps
+from tightrope.guarantee.loss.pairs.normals import LOG_CUT_OFF
 from tightrope.guarantee.loss.pairs.sampling import log_ratio
 from tightrope.numerics.lattice import LatticeMeasure
 

@@ -14,7 +14,7 @@ from mpmath import exp, log, loggamma, mp, mpf
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.approx import advanced, basic
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.gaussian.profile import epsilon as gaussian_epsilon
+from tightrope.guarantee.gaussian import epsilon as gaussian_epsilon
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope_reproduce.formulas.optimal_composition import delta_optimal, epsilon_optimal, log_pmf
 

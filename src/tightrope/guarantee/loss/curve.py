@@ -14,8 +14,9 @@ from functools import lru_cache
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
+from tightrope.guarantee.loss.lattice.best import guesses
 from tightrope.guarantee.loss.lattice.law import LatticeLaw, build
-from tightrope.guarantee.loss.lattice.plan import guesses, plain_plan
+from tightrope.guarantee.loss.lattice.plan import plain_plan
 from tightrope.numerics.interval import Interval
 
 _MOST_KINDS, _MOST_LAWS = 16, 12

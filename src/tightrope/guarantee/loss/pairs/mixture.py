@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import ClassVar, Self, final
 
@@ -27,13 +27,7 @@ from tightrope.guarantee.loss.abstract import (
 )
 from tightrope.guarantee.loss.pairs.binomial_mixture import Arm
 from tightrope.guarantee.loss.pairs.normals import GRID_STEP, AbstractRatedPair
-from tightrope.guarantee.loss.pairs.points import (
-    POINTS,
-    TURN,
-    panel_points,
-    point_moments,
-    point_nodes,
-)
+from tightrope.guarantee.loss.pairs.points import POINTS, TURN, OneLaw, panel_points, point_nodes
 from tightrope.guarantee.loss.pairs.sampling import NEVER
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_law import (
@@ -41,7 +35,6 @@ from tightrope.numerics.inversion_law import (
     AbstractFamily,
     Decay,
     TiltedNodes,
-    layers_of_steps,
 )
 from tightrope.numerics.lattice import LatticeMeasure, gap_bound, gathered, lowered, normalised
 from tightrope.numerics.lattice_tail import CELL_ERROR
@@ -89,10 +82,6 @@ class GaussianMixturePair(AbstractRatedPair):
     @property
     def has_rare_losses(self) -> bool:
         return self.plus > 0
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
 
     @property
     def support(self) -> tuple[float, float]:
@@ -290,11 +279,11 @@ _FEW_STEPS = 1000  # up to here the shifted path is tried beside the layers
 
 
 @final
-class MixtureCumulant(AbstractFamily):
+class MixtureCumulant(OneLaw):
     """K of one GaussianMixturePair; `end` leaves out what lies beyond that x."""
 
     def __init__(self, pair: GaussianMixturePair, count: int, end: float = math.inf) -> None:
-        self.counts = np.array([count], dtype=np.float64)
+        super().__init__(count)
         self.pair, self.end = pair, end
         self._coarse = lru_cache(maxsize=8)(self._make_coarse)
         self._fine = lru_cache(maxsize=8)(self._make_fine)
@@ -331,17 +320,9 @@ class MixtureCumulant(AbstractFamily):
     def _is_cut(self, at: Scan) -> bool:
         return float(at.x[-1]) == self.end
 
-    def values(self, tilts: FloatArray) -> FloatArray:
-        grid = self._grid(float(np.max(np.abs(tilts))))
-        return np.asarray(self.counts[0] * np.array([grid.log_sum(float(z)) for z in tilts]))
-
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        grid = self._grid(tilt)
-        shift = math.log(grid.width) - LOG_ROOT_2PI
-        return point_moments(grid.losses, grid.exponent(tilt) + shift, self.counts)
-
-    def _log_size(self, tilt: float) -> float:
-        return self._grid(tilt).log_sum(tilt)
+    def _rough(self, top: float) -> tuple[FloatArray, FloatArray]:
+        grid = self._grid(top)
+        return grid.losses, grid.exponent(0.0) + (math.log(grid.width) - LOG_ROOT_2PI)
 
     # ----------------------------------------------------------------------------- proved values
     def fewest_points(self, tilt: float, frequency: float) -> float:
@@ -460,9 +441,8 @@ class MixtureCumulant(AbstractFamily):
         steep = np.log(mu * (at.means[0][1:] + at.means[1][:-1]) + 1e-300)
         scale = log_size + LOG_MASS_SLACK + LOG_ROOT_2PI + 1e-9
         heights = np.exp(np.minimum(np.minimum(f[:-1], f[1:]) - bend - steep - scale, 700.0))
-        layers = layers_of_steps(at.losses, heights, int(np.argmax(heights)))
         further = self.shifted(tilt) if float(self.counts[0]) <= _FEW_STEPS else None
-        return Decay.of([layers], np.array([math.inf]), np.array([log_size]), further)
+        return replace(self._layered(at.losses, heights, tilt), further=further)
 
     def shifted(self, tilt: float) -> Callable[[float], FloatArray]:
         """|M(c+iy)|/M(c) on paths x + id, where arg A >= m sin(mu d): it falls with y.
