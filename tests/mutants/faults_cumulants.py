@@ -87,7 +87,7 @@ FAULTS = [
         BOUNDS,
     ),
     (
-        "guarantee/loss/pairs/sampled_cut.py::Panels.log_error",
+        "guarantee/loss/pairs/points.py::log_panels_error",
         "64.0 / 15.0",
         "64e-6 / 15.0",
         BOUNDS,

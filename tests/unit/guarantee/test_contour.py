@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.guarantee.complex_cumulant import cumulant
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.gaussian import log_gaussian_delta
@@ -27,7 +28,7 @@ from tightrope.guarantee.loss.pairs import (
     randomized_response_pair,
 )
 from tightrope.guarantee.loss.pairs.sampling import log_ratio
-from tightrope.guarantee.loss.renyi import cumulant, renyi
+from tightrope.guarantee.loss.renyi import renyi
 
 PAIRS: list[AbstractLossPair] = [
     GaussianPair(0.7),

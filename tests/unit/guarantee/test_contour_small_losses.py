@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from mpmath import exp, fsum, log, log1p, mp, mpc, mpf, pi, sqrt
+from tests.unit.guarantee.complex_cumulant import cumulant
 
 from tightrope.guarantee import check
 from tightrope.guarantee.base import Components
@@ -12,7 +13,6 @@ from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.pairs import SampledGaussianPair
 from tightrope.guarantee.loss.pairs.sampled import SampledCumulant
 from tightrope.guarantee.loss.pairs.sampled_cut import PartCumulant
-from tightrope.guarantee.loss.renyi import cumulant
 
 
 def exact_cumulant(pair: SampledGaussianPair, z: complex) -> mpc:

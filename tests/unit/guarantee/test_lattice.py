@@ -178,7 +178,7 @@ def test_two_steps_in_the_hard_regime_agree_with_quadrature(
 def test_jumps_and_plain_lattice_agree_near_the_phase_transition() -> None:
     components = ((SampledGaussianPair(1e-4, 1.25), 10000),)
     law, fine = lattice.law_at(components, 0.06, 1e-4)
-    assert law.plan.jumps > 0
+    assert law.plan.split.jumps > 0
     assert fine.width <= 1e-4
     assert fine.meets(lattice.log_delta(components, 0.06, 0.3))
     assert fine.lower <= math.log(1.355e-5) + 5e-4

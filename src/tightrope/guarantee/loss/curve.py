@@ -107,7 +107,7 @@ class _Order:
         if epsilon >= self.highest:
             return _exponential(infinite_log_mass(self.components))
         found = Interval(0.0, 1.0)
-        for law in sorted(self.laws, key=lambda law: abs(law.plan.epsilon - epsilon)):
+        for law in sorted(self.laws, key=lambda law: abs(law.plan.goal.epsilon - epsilon)):
             found = found.intersect(_exponential(law.log_delta(epsilon)))
             if found.width <= max(room, _NEAR * width * found.upper) or found.upper <= worst:
                 return found

@@ -58,7 +58,7 @@ class OneSide:
         """ln of what the upper bound adds for everything that is not followed."""
         if epsilon >= self.highest:
             return self.log_left_out
-        chernoff = self.log_moment - self.plan.rate * epsilon
+        chernoff = self.log_moment - self.plan.split.saddle.rate * epsilon
         return float(np.logaddexp(self.log_left_out, chernoff))
 
     def log_upper(self, epsilon: float) -> float:
@@ -83,12 +83,12 @@ class OneSide:
         sign = 1.0 if self.side == "upper" else -1.0
         at = epsilon - sign * self.spare
         values, errors = [], []
-        if self.plan.followed:
+        if self.plan.split.followed:
             value, error = self.tables[0].log_call(np.array([at]))
             values.append(float(value[0]))
             errors.append(float(error[0]))
         for k, law in enumerate(self.laws, start=1):
-            ways = 0.0 if law.fft else log_choose(self.plan.components[0][1], k)
+            ways = 0.0 if law.fft else log_choose(self.plan.goal.components[0][1], k)
             value_k, error_k = log_jump_sum(law, self.tables[k].log_call, at, self.side)
             values.append(value_k + ways)
             errors.append(error_k + ways)
@@ -105,29 +105,29 @@ class OneSide:
 def one_side(plan: LatticePlan, side: Side) -> OneSide:
     small = _Small(plan, side)
     tables = small.tables()
-    pair, count = plan.components[0]
+    pair, count = plan.goal.components[0]
     log_moment, highest = -math.inf, -math.inf
-    if not plan.followed:
+    if not plan.split.followed:
         log_moment, highest = _log_moment(plan), _highest(plan)
     given, log_more = [], -math.inf
-    if plan.jumps:
+    if plan.split.jumps:
         laws = _jump_laws(plan, side)
         given.append(pair.log_beyond(plan.last) + math.log(count))
-        if plan.jumps < count:
-            k = plan.jumps + 1
+        if plan.split.jumps < count:
+            k = plan.split.jumps + 1
             log_more = log_choose(count, k) + k * pair.log_beyond(plan.cuts[0])
             given.append(log_more)
     else:
         laws = ()
         given += [
             p.log_beyond(end) + math.log(n)
-            for (p, n), end in zip(plan.components, plan.cuts, strict=True)
+            for (p, n), end in zip(plan.goal.components, plan.cuts, strict=True)
             if p.is_endless
         ]
-    left_out = [(p.log_left_out, n) for p, n in plan.components]
+    left_out = [(p.log_left_out, n) for p, n in plan.goal.components]
     given += [log + math.log(n) for log, n in left_out if log > -math.inf]
     log_given = float(np.logaddexp.reduce(given)) if given else -math.inf
-    infinite = infinite_log_mass(plan.components)
+    infinite = infinite_log_mass(plan.goal.components)
     log_infinite = infinite.upper if side == "upper" else infinite.lower
     return OneSide(
         plan,
@@ -147,18 +147,18 @@ def _highest(plan: LatticePlan) -> float:
     """Largest sum of the small losses, rounded up."""
     tops = [
         n * pair.largest_up_to(cut)
-        for (pair, n), cut in zip(plan.components, plan.cuts, strict=True)
+        for (pair, n), cut in zip(plan.goal.components, plan.cuts, strict=True)
     ]
     return math.fsum(tops) * (1.0 + 1e-14)
 
 
 def _log_moment(plan: LatticePlan) -> float:
     """ln of a bound on E[e^{rate L}] of the sum of small losses: under Q it is convex in e^L."""
-    if plan.rate == 0.0:
+    if plan.split.saddle.rate == 0.0:
         return 0.0
     logs = [
-        n * _jumps_of(pair).log_moment(plan.rate, cut)
-        for (pair, n), cut in zip(plan.components, plan.cuts, strict=True)
+        n * _jumps_of(pair).log_moment(plan.split.saddle.rate, cut)
+        for (pair, n), cut in zip(plan.goal.components, plan.cuts, strict=True)
     ]
     return math.fsum(logs) + 1e-12 * (1.0 + math.fsum(abs(log) for log in logs))
 
@@ -173,7 +173,7 @@ def _spare(plan: LatticePlan) -> float:
     """
     if not plan.compound:
         return 0.0
-    return 2.1 * plan.jumps * math.exp(plan.components[0][0].log_beyond(plan.cuts[0]))
+    return 2.1 * plan.split.jumps * math.exp(plan.goal.components[0][0].log_beyond(plan.cuts[0]))
 
 
 def _jumps_of(pair: AbstractLossPair) -> Jumps:
@@ -183,16 +183,16 @@ def _jumps_of(pair: AbstractLossPair) -> Jumps:
 
 def _jump_laws(plan: LatticePlan, side: Side) -> tuple[JumpLaw, ...]:
     """The sum of 1, 2, ... jumps."""
-    jumps = _jumps_of(plan.components[0][0])
+    jumps = _jumps_of(plan.goal.components[0][0])
     (begin, *_), (first, cells) = plan.cuts, plan.cells
     if plan.compound:
         step, size = plan.jump_lattice
-        count = plan.components[0][1]
+        count = plan.goal.components[0][1]
         args = (begin, plan.last, step, size, plan.jump_tilt, side)
         return (compound_jumps(jumps, count, *args),)
     laws = [jumps.one(begin, plan.last, first, side)]
-    if plan.jumps > 1:
-        laws += jumps.several((begin, plan.last), cells, plan.jumps, plan.jump_tilt, side)
+    if plan.split.jumps > 1:
+        laws += jumps.several((begin, plan.last), cells, plan.split.jumps, plan.jump_tilt, side)
     return tuple(laws)
 
 
@@ -201,10 +201,10 @@ class _Small:
 
     def __init__(self, plan: LatticePlan, side: Side) -> None:
         self.plan, self.side = plan, side
-        self.parts, jumps = plan.sketch.parts, plan.jumps
+        self.parts, jumps = plan.split.small.parts, plan.split.jumps
         if plan.compound:  # all sums of jumps share one composition, from below the shortest
             losses, logs, count = self.parts[0]
-            short = count - (plan.jumps if side == "lower" else 0)
+            short = count - (plan.split.jumps if side == "lower" else 0)
             self.parts, jumps = ((losses, logs, short),), 0
         self.skipped = [jumps, *[0] * (len(self.parts) - 1)]
         self.steps: dict[float, list[Blocks]] = {}
@@ -227,21 +227,21 @@ class _Small:
                     plan.nats,
                 )
                 for (pair, _), cut, part, jumps in zip(
-                    plan.components, plan.cuts, self.parts, self.skipped, strict=True
+                    plan.goal.components, plan.cuts, self.parts, self.skipped, strict=True
                 )
             ]
         return self.steps[rate]
 
     def tables(self) -> tuple[TailLadder, ...]:
         """Tables of the composition of all but 0, 1, ... steps, a ladder of tilts each."""
-        plan = self.plan
-        skips = [1] * min(plan.jumps, 1) if plan.compound else list(range(1, plan.jumps + 1))
+        split, compound = self.plan.split, self.plan.compound
+        skips = [1] * min(split.jumps, 1) if compound else list(range(1, split.jumps + 1))
         ladders = [TailLadder() for _ in range(1 + len(skips))]
-        if plan.followed:
-            ladders[0].add(tail_table(self._composed(plan.rate, 0)))
-        for rate in plan.ladder:
+        if split.followed:
+            ladders[0].add(tail_table(self._composed(split.saddle.rate, 0)))
+        for rate in split.ladder:
             for k in skips:
-                ladders[k].add(tail_table(self._composed(rate, 0 if plan.compound else k)))
+                ladders[k].add(tail_table(self._composed(rate, 0 if compound else k)))
         return tuple(ladders)
 
     def _factors(self, rate: float, skip: int) -> list[tuple[LatticeMeasure, int]]:
@@ -257,7 +257,7 @@ class _Small:
             step = self.plan.step * COARSER**self.plan.levels
             return LatticeMeasure(0.0, step, np.array([1.0]), 0.0, rate)
         nats = self.plan.nats
-        width, thetas = self.plan.sketch.window(rate, nats)
+        width, thetas = self.plan.split.small.window(rate, nats)
         return fitted(factors, width, thetas, math.exp(3.0 - nats), MAX_SIZE)
 
 

@@ -94,9 +94,9 @@ class LatticePlan:
 
     def like(self, other: LatticePlan) -> bool:
         """Is what it would win over the other hardly worth its work?"""
-        same = (self.jumps, self.levels, self.followed, self.compound)
+        same = (self.split.jumps, self.levels, self.split.followed, self.compound)
         return (
-            same == (other.jumps, other.levels, other.followed, other.compound)
+            same == (other.split.jumps, other.levels, other.split.followed, other.compound)
             and are_close(self.split.cut, other.split.cut)
             and self.step > 0.95 * other.step
             and self.cells[0] <= 1.5 * other.cells[0]
@@ -104,38 +104,9 @@ class LatticePlan:
         )
 
     @property
-    def components(self) -> Components:
-        return self.goal.components
-
-    @property
-    def epsilon(self) -> float:
-        return self.goal.epsilon
-
-    @property
-    def rate(self) -> float:
-        """The main tilt."""
-        return self.split.saddle.rate
-
-    @property
-    def ladder(self) -> tuple[float, ...]:
-        return self.split.ladder
-
-    @property
-    def jumps(self) -> int:
-        return self.split.jumps
-
-    @property
-    def followed(self) -> bool:
-        return self.split.followed
-
-    @property
     def compound(self) -> bool:
         """Are sums of any number of jumps made by one FFT?"""
         return self.split.compound is not None
-
-    @property
-    def sketch(self) -> Sketch:
-        return self.split.small
 
 
 def are_close(cut: float, other: float) -> bool:

@@ -27,7 +27,12 @@ from tightrope.guarantee.loss.abstract import (
     largest_loss,
     mirrored,
 )
-from tightrope.guarantee.loss.pairs.points import BoundedCumulant, EqualPanels, atoms_measure
+from tightrope.guarantee.loss.pairs.points import (
+    BoundedCumulant,
+    EqualPanels,
+    atoms_measure,
+    to_ends,
+)
 from tightrope.guarantee.loss.pairs.sampling import (
     NEVER,
     above_infimum,
@@ -538,9 +543,7 @@ def _shares(
     s = x[:-1, None, None] + width * (np.arange(panels)[:, None] + 0.5 * (at + 1.0))
     density = np.exp(pair.log_plus(s) - np.abs(s) / pair.scale) / (2.0 * pair.scale)
     mass = density * (0.5 * weights) * width
-    within = np.clip(pair.loss(s) - loss[:-1, None, None], 0.0, own)
-    to_right = -np.expm1(-within) / -math.expm1(-own)
-    to_left = np.exp(-within) * -np.expm1(within - own) / -math.expm1(-own)
+    to_left, to_right = to_ends(np.clip(pair.loss(s) - loss[:-1, None, None], 0.0, own), own)
     return (mass * to_left).sum(axis=(1, 2)), (mass * to_right).sum(axis=(1, 2))
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -152,6 +153,31 @@ def panel_points(edges: FloatArray, count: int) -> tuple[FloatArray, FloatArray]
     shape = (*edges.shape[:-1], -1)
     s = centre[..., None] + half[..., None] * nodes
     return s.reshape(shape), (np.log(half)[..., None] + np.log(weights)).reshape(shape)
+
+
+_RADII = np.array([1.6, 2.3, 3.2, 4.5, 7.0])[:, None]
+_TAILS = 2.0 * POINTS * np.log(_RADII) + np.log1p(-(_RADII**-2.0))
+
+
+def log_panels_error(
+    edges: FloatArray, mu: float, log_on_box: Callable[[FloatArray, FloatArray, FloatArray], Any]
+) -> float:
+    """ln of the sum of the Gauss-Legendre errors (quadrature.log_ellipse_error), best radii.
+
+    log_on_box: ln of a bound on the integrand for Re s in [left, right], |Im s| <= deep < 1/mu.
+    """
+    centre, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
+    wide, deep = (0.5 * (_RADII + sign / _RADII) * half for sign in (1.0, -1.0))
+    ok = mu * deep < 1.0
+    bound = log_on_box(centre - wide, centre + wide, np.where(ok, deep, 0.1 * half))
+    bound = np.where(ok, bound - _TAILS, np.inf).min(axis=0)
+    return float(log_sum_exp(bound + np.log(64.0 / 15.0 * half)))
+
+
+def to_ends(within: FloatArray, step: float) -> tuple[FloatArray, FloatArray]:
+    """Shares of a mass, `within` from the left end of its cell, to both ends; P and Q are kept."""
+    whole = -math.expm1(-step)
+    return np.exp(-within) * -np.expm1(within - step) / whole, -np.expm1(-within) / whole
 
 
 # ---- losses of a bounded range

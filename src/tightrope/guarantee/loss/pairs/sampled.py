@@ -41,6 +41,7 @@ from tightrope.guarantee.loss.pairs.normals import (
 )
 from tightrope.guarantee.loss.pairs.sampled_cut import PartCumulant, rare_points
 from tightrope.guarantee.loss.pairs.sampled_grid import (
+    RowFamily,
     SampledGrid,
     SampledStrip,
     layers_of_density,
@@ -64,7 +65,7 @@ from tightrope.numerics.inversion_law import (
     TiltedNodes,
 )
 from tightrope.numerics.lattice import LatticeMeasure
-from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_sum_exp
+from tightrope.numerics.quadrature import LOG_ROOT_2PI
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
@@ -231,14 +232,13 @@ class SampledGaussianPair(AbstractSampledPair):
 # ---- its cumulant, for families of pairs of one direction, by the trapezoidal grid
 _MAX_SHIFT = 5e3  # of the tilted normal, in standard deviations
 _FEW_STEPS = 200  # up to here the shifted line is tried beside the layers
-_BLOCK = 1 << 18
 _MAX_SEARCH = 1e7  # points of a grid for searching
 _MAX_ROWS = 24  # larger families are as quick one tilt after the other
 _HEAVY = 24.0  # nats below the largest weight
 
 
 @final
-class SampledCumulant(AbstractFamily):
+class SampledCumulant(RowFamily):
     """K of SampledGaussianPairs of one direction, rates below 1."""
 
     def __init__(self, pairs: Sequence[SampledGaussianPair], counts: Sequence[int]) -> None:
@@ -247,11 +247,10 @@ class SampledCumulant(AbstractFamily):
         self.strip = SampledStrip(rate, mu)
         self.removes = pairs[0].direction == "remove"
         self._grid = lru_cache(maxsize=8)(self._make_search_grid)
-        self.row_moments = lru_cache(maxsize=8)(self._row_moments)
+        self.row_moments = lru_cache(maxsize=8)(super().row_moments)  # type: ignore[method-assign]
         self._widest_mu = float(np.max(mu))
 
     def power(self, tilt: float) -> float:
-        """The w with M(tilt) = G(w)."""
         return 1.0 + tilt if self.removes else -tilt
 
     @property
@@ -279,39 +278,9 @@ class SampledCumulant(AbstractFamily):
         s = low[:, None] + step[:, None] * np.arange(points)
         return self.strip.log_ratio(s), np.log(step)[:, None] - LOG_ROOT_2PI - 0.5 * s * s
 
-    def _search_grid(self, power: float) -> tuple[FloatArray, FloatArray]:
+    def _points_for(self, power: float) -> tuple[FloatArray, FloatArray]:
         size = 2.0 ** math.ceil(math.log2(max(abs(power), 1.0)))
         return self._grid(math.copysign(size, power))
-
-    def row_values(self, tilts: FloatArray) -> FloatArray:
-        """K of each law at several tilts, (tilts, laws); estimates."""
-        powers = 1.0 + tilts if self.removes else -tilts
-        lr, lw = self._search_grid(float(powers[np.argmax(np.abs(powers))]))
-        block = max(1, _BLOCK // lr.size)
-        out = np.empty((len(tilts), len(self.counts)))
-        for first in range(0, len(tilts), block):
-            w = powers[first : first + block, None, None]
-            out[first : first + block] = log_sum_exp(w * lr + lw)
-        return out
-
-    def values(self, tilts: FloatArray) -> FloatArray:
-        return np.asarray(self.row_values(tilts) @ self.counts)
-
-    def _row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """K, K' and K'' of each law; estimates."""
-        w = self.power(tilt)
-        lr, lw = self._search_grid(w)
-        exponent = w * lr + lw
-        value = log_sum_exp(exponent)
-        p = np.exp(exponent - value[:, None])
-        mean = (p * lr).sum(axis=1)
-        variance = (p * (lr - mean[:, None]) ** 2).sum(axis=1)
-        return value, mean if self.removes else -mean, variance
-
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        value, mean, variance = self.row_moments(tilt)
-        n = self.counts
-        return float(n @ value), float(n @ mean), float(n @ variance)
 
     def _log_size(self, tilt: float) -> FloatArray:
         """Estimates of ln G."""
@@ -337,7 +306,7 @@ class SampledCumulant(AbstractFamily):
         """
         if not self.removes:
             return 0.0
-        lr, lw = self._search_grid(self.power(tilt))
+        lr, lw = self._points_for(self.power(tilt))
         exponent = self.power(tilt) * lr + lw
         heavy = exponent > exponent.max(axis=1, keepdims=True) - _HEAVY
         last = np.max(np.where(heavy, lr, -np.inf), axis=1)

@@ -14,9 +14,10 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.guarantee.loss.pairs.normals import AbstractRatedPair
-from tightrope.guarantee.loss.pairs.points import POINTS, TURN, panel_points
+from tightrope.guarantee.loss.pairs.points import POINTS, TURN, log_panels_error, panel_points
 from tightrope.guarantee.loss.pairs.sampled_grid import (
     Excess,
+    RowFamily,
     SampledStrip,
     layers_of_density,
     log_sums,
@@ -24,12 +25,11 @@ from tightrope.guarantee.loss.pairs.sampled_grid import (
 from tightrope.guarantee.loss.pairs.sampling import log_sampled_error
 from tightrope.numerics.inversion_law import (
     LOG_MASS_SLACK,
-    AbstractFamily,
     Decay,
     TiltedNodes,
     tilted_nodes,
 )
-from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_sum_exp
+from tightrope.numerics.quadrature import LOG_ROOT_2PI
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
@@ -40,7 +40,7 @@ _STEEPEST = 1.04  # < pi/3, of mu times the depth of a path
 
 
 @final
-class PartCumulant(AbstractFamily):
+class PartCumulant(RowFamily):
     """The part of each of several SampledGaussianPairs, one row for each pair."""
 
     def __init__(
@@ -81,25 +81,8 @@ class PartCumulant(AbstractFamily):
         s, log_weight = panel_points(self.low[:, None] + (self.end - self.low)[:, None] * share, 16)
         return self.strip.log_ratio(s), log_weight - LOG_ROOT_2PI - 0.5 * s * s
 
-    def row_values(self, tilts: FloatArray) -> FloatArray:
-        lr, lw = self._search_grid
-        return log_sum_exp((1.0 + tilts)[:, None, None] * lr + lw)
-
-    def row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        lr, lw = self._search_grid
-        exponent = (1.0 + tilt) * lr + lw
-        value = log_sum_exp(exponent)
-        p = np.exp(exponent - value[:, None])
-        mean = (p * lr).sum(axis=1)
-        return value, mean, (p * (lr - mean[:, None]) ** 2).sum(axis=1)
-
-    def values(self, tilts: FloatArray) -> FloatArray:
-        return np.asarray(self.row_values(tilts) @ self.counts)
-
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        value, mean, variance = self.row_moments(tilt)
-        n = self.counts
-        return float(n @ value), float(n @ mean), float(n @ variance)
+    def _points_for(self, power: float) -> tuple[FloatArray, FloatArray]:
+        return self._search_grid
 
     # ----------------------------------------------------------------------------- proved values
     def fewest_points(self, tilt: float, frequency: float) -> float:
@@ -223,8 +206,6 @@ def rare_points(pairs: Sequence[AbstractRatedPair], nats: float) -> FloatArray:
 # Error: each panel on a Bernstein ellipse around it (quadrature.log_ellipse_error), on which every
 # factor is bounded by a monotone function of Re s; left of the first panel by a Gaussian tail.
 _SHORTER = 24.0  # with fewer radians panels that hardly turn get shorter too
-_RADII = np.array([1.6, 2.3, 3.2, 4.5, 7.0])
-_TAILS = 2.0 * POINTS * np.log(_RADII) + np.log1p(-(_RADII**-2.0))
 _MAX_PANELS = 4000
 
 
@@ -252,25 +233,18 @@ class Panels:
 
     def log_error(self, edges: FloatArray) -> float:
         """ln of the sum of the Gauss-Legendre errors (quadrature.log_ellipse_error), best radii."""
-        centre, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * (edges[1:] - edges[:-1])
-        wide, deep = (0.5 * (_RADII + sign / _RADII)[:, None] * half for sign in (1.0, -1.0))
-        ok = self.mu * deep < 1.0
-        deep = np.where(ok, deep, 0.1 * half)
-        ends = (centre - wide).reshape(-1), (centre + wide).reshape(-1)
-        bound = self._log_on_box(*ends, deep.reshape(-1)).reshape(ok.shape)
-        bound = np.where(ok, bound - _TAILS[:, None], np.inf).min(axis=0)
-        return float(log_sum_exp(bound + np.log(64.0 / 15.0 * half)))
+        return log_panels_error(edges, self.mu, self._log_on_box)
 
     def _log_on_box(self, left: FloatArray, right: FloatArray, deep: FloatArray) -> FloatArray:
         """ln of a bound on the integrand for Re s in [left, right], |Im s| <= deep, |Im w| <= y."""
         one, theta = self.one, self.mu * deep
-        lr = one.log_ratio(right[None, :])
-        t = one.share(right[None, :], lr)
+        lr = one.log_ratio(right)
+        t = one.share(right, lr)
         nearest = np.clip(0.0, left, right)
         angle = np.arctan2(t * np.sin(theta), 1.0 - t + t * np.cos(theta))
         base = 0.5 * deep**2 - 0.5 * nearest**2 - LOG_ROOT_2PI
-        value = self.w * lr[0] + self.frequency * angle[0]
-        return np.asarray(base + np.logaddexp(value, self._log_gaussian(lr[0])))
+        value = self.w * lr + self.frequency * angle
+        return np.asarray(base + np.logaddexp(value, self._log_gaussian(lr)))
 
     def _log_gaussian(self, lr: FloatArray) -> FloatArray:
         """ln of a bound on |1 + w(r - 1)|, which is taken from r^w near G = 1."""

@@ -10,6 +10,7 @@ docs/certificate_argument.md, 3.3.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -19,6 +20,7 @@ import numpy as np
 from tightrope.guarantee.loss.pairs.sampling import log_ratio, log_sampled_error
 from tightrope.numerics.inversion_law import (
     LOG_MASS_SLACK,
+    AbstractFamily,
     Layers,
     TiltedNodes,
     layers_of_steps,
@@ -40,6 +42,7 @@ from tightrope.validate import FloatArray
 _DEPTHS = np.array([0.002, 0.007, 0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
 _SIXTEENTHS = np.arange(17) / 16.0
 _MAX_CELLS = 80_000
+_BLOCK = 1 << 18
 Reach = tuple[FloatArray, FloatArray]  # first and last s of each row
 
 
@@ -59,6 +62,50 @@ class Outline:
         inside = log_sum_exp(self.cells + frequency[:, :, None] * self.angle)
         total = np.logaddexp(inside, outside) - LOG_ROOT_2PI + 1e-9
         return np.asarray(total + 0.5 * self.depths * self.depths)
+
+
+class RowFamily(AbstractFamily):
+    """Laws of sampled Gaussians, a row each, searched by points of G(w)."""
+
+    strip: SampledStrip
+
+    @abstractmethod
+    def _points_for(self, power: float) -> tuple[FloatArray, FloatArray]:
+        """ln r and ln weight (rows, points), good enough to search by up to this power."""
+
+    def power(self, tilt: float) -> float:
+        """The w with M(tilt) = G(w)."""
+        return 1.0 + tilt
+
+    def row_values(self, tilts: FloatArray) -> FloatArray:
+        """K of each law at several tilts, (tilts, laws); estimates."""
+        powers = np.array([self.power(tilt) for tilt in tilts.tolist()])
+        lr, lw = self._points_for(float(powers[np.argmax(np.abs(powers))]))
+        block = max(1, _BLOCK // lr.size)
+        out = np.empty((len(tilts), len(self.counts)))
+        for first in range(0, len(tilts), block):
+            w = powers[first : first + block, None, None]
+            out[first : first + block] = log_sum_exp(w * lr + lw)
+        return out
+
+    def values(self, tilts: FloatArray) -> FloatArray:
+        return np.asarray(self.row_values(tilts) @ self.counts)
+
+    def row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """K, K' and K'' of each law; estimates."""
+        w = self.power(tilt)
+        lr, lw = self._points_for(w)
+        exponent = w * lr + lw
+        value = log_sum_exp(exponent)
+        p = np.exp(exponent - value[:, None])
+        mean = (p * lr).sum(axis=1)
+        variance = (p * (lr - mean[:, None]) ** 2).sum(axis=1)
+        return value, mean if self.power(1.0) > 0.0 else -mean, variance
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        value, mean, variance = self.row_moments(tilt)
+        n = self.counts
+        return float(n @ value), float(n @ mean), float(n @ variance)
 
 
 @final
