@@ -135,7 +135,7 @@ def our_questions() -> tuple[list[tuple[str, float]], dict[str, dict[str, float]
 
 
 def truth() -> dict[str, float]:
-    from tightrope.guarantee.gaussian import profile
+    from tightrope.guarantee import gaussian as profile
 
     return {name: profile.epsilon(DELTA, float(np.sqrt(2 * rho))) for name, rho in CURVES.items()}
 

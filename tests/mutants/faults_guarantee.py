@@ -5,11 +5,11 @@ LOSS = "guarantee/loss/"
 INVERSE, CONTOUR, LINE, PROFILE, LATTICE, SAMPLING, SAMPLED = (
     f"{LOSS}{name}.py"
     for name in (
-        "contour/line",
-        "contour/integral",
-        "contour/line",
+        "contour",
+        "contour",
+        "contour",
         "profile",
-        "lattice/inverse",
+        "lattice/answers",
         "pairs/sampling",
         "pairs/sampled",
     )
@@ -146,9 +146,9 @@ FAULTS = [
         ENDS,
     ),
     (
-        f"{CONTOUR}::_exceeds",
-        "math.log",
-        "0.1 + math.log",
+        f"{CONTOUR}::epsilon_and_reverse",
+        "infinite.lower > log_target",
+        "infinite.lower > 0.1 + log_target",
         ENDS,
     ),
     (
@@ -200,7 +200,7 @@ FAULTS = [
     ),
     (f"{KIND}::_ruled_out", "1.0 + 4e-13", "1.0 - 1e-11", ENDS),
     (
-        "guarantee/gaussian/profile.py",
+        "tightrope_reproduce/formulas/gaussian_noise.py",
         "_UP = 1.0 + 4.0 * ULP",
         "_UP = 1.0 - 4.0 * ULP",
         ENDS,

@@ -76,15 +76,15 @@ FAULTS = [
         "tests/unit/guarantee/test_pairs.py",
     ),
     (
-        "guarantee/gaussian/profile.py::tradeoff",
-        "_tradeoff_of(a, m)",
-        "_tradeoff_of(a, 1.01 * m)",
+        "guarantee/gaussian.py::tradeoff_of",
+        "np.minimum(mu, 1e300)",
+        "1.01 * np.minimum(mu, 1e300)",
         GAUSSIAN,
     ),
     (
-        "guarantee/gaussian/profile.py::delta",
-        "kernel.delta_of(eps, m)",
-        "kernel.delta_of(eps, 3.0 * m)",
+        "guarantee/gaussian.py::delta_of",
+        "terms(np.abs(eps[live]), mu[live])",
+        "terms(np.abs(eps[live]), 3.0 * mu[live])",
         PASSING,
     ),
     (

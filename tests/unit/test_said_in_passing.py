@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 from tightrope import NoisySGD, PoissonSampling, account
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.renyi.closed_forms import classical_epsilon
 from tightrope.process.convex import ContractiveIteration, ConvexLoss
 from tightrope.theorems.last_iterate.descent import HiddenHull

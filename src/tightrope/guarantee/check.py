@@ -24,8 +24,9 @@ from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import Components, Side, infinite_log_mass, largest_loss
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.grouping import grouped
+from tightrope.guarantee.loss.lattice.best import best_plan
 from tightrope.guarantee.loss.lattice.law import OneSide, one_side
-from tightrope.guarantee.loss.lattice.plan import LatticePlan, best_plan, plain_plan
+from tightrope.guarantee.loss.lattice.plan import LatticePlan, plain_plan
 from tightrope.guarantee.loss.lattice.sketch import sketch_of
 from tightrope.guarantee.loss.pairs import GaussianPair
 from tightrope.numerics.interval import Interval

@@ -19,7 +19,7 @@ from typing import Any
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian.profile import compose_mu
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee

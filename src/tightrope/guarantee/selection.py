@@ -26,7 +26,7 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.gaussian.profile import delta_bounds
+from tightrope.guarantee.gaussian import delta_bounds
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, known_renyi
 from tightrope.numerics.roots import crossing

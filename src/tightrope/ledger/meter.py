@@ -23,9 +23,9 @@ import numpy as np
 
 from tightrope.accounting import account
 from tightrope.errors import DoesNotApply
+from tightrope.guarantee import gaussian
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.renyi.optimal import one_sided_gamma
 from tightrope.ledger.reservation import Charge

@@ -189,8 +189,6 @@ def _weights(scale: int, width: int, bits: int) -> list[tuple[int, int]]:
 
 # ---- exp(-x) of a rational x between two whole numbers, and coins that fall exactly so often -----
 # Everything here is integer arithmetic: no rounding can move a probability.
-
-
 WORD = 64
 
 Bounds = Callable[[int], tuple[int, int]]

@@ -210,8 +210,6 @@ def plan(
 # e^{K(z)-zx} h(z)/2 pi is exactly sum_k g(x + kP) e^{ckP} (Poisson): every alias is >= 0, and
 # Chernoff's bound at another tilt limits it. The sum stops at y = Y; what is left out is limited
 # by the decay of |M(c+iy)|.
-
-
 MAX_FREQUENCIES = 30_000
 _AT_ONCE = 12  # ends tried in one go, each 15 % further out
 

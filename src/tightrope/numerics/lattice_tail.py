@@ -172,8 +172,6 @@ def tail_table(measure: LatticeMeasure) -> TailTable:
 # Error: Gauss-Legendre on an analytic integrand. With x = width * (|s| + mu + 1) and the Bernstein
 # ellipse of parameter rho (half axis R = rho width / 4), the relative error of a panel is at most
 # (64/15) rho^{-2n} e^{R (|s| + R + mu)} (R/width + 1); the table below keeps it under 2e-15.
-
-
 CELL_ERROR = 2e-15
 _PANELS = ((2e-3, 3), (2e-2, 4), (2e-1, 6), (1.0, 8))  # largest x, nodes
 _BOUNDS = np.array([bound for bound, _ in _PANELS])

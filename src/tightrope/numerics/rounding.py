@@ -79,8 +79,6 @@ def root_up(square: Fraction, guess: float) -> float:
 
 
 # ---- Numbers printed with a few digits, rounded to the side that keeps a bound a bound -----------
-
-
 DIGITS = 5
 
 

@@ -6,10 +6,11 @@ import mpmath
 import pytest
 
 from tightrope.guarantee.renyi.closed_forms import lemma1_delta, lemma1_epsilon, theorem4_f
-from tightrope.guarantee.renyi.kernel import elementwise
+from tightrope.guarantee.renyi.kernel import checked_delta, checked_epsilon, excess_order
 from tightrope.guarantee.renyi.optimal import optimal_delta, optimal_epsilon, two_sided_gamma
+from tightrope.numerics.arrays import elementwise
 
-lower_bound_f = elementwise("order", "epsilon", "delta")(theorem4_f)
+lower_bound_f = elementwise(excess_order, checked_epsilon, checked_delta)(theorem4_f)
 
 
 @pytest.fixture(autouse=True)

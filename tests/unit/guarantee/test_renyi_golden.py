@@ -20,7 +20,7 @@ from tightrope.guarantee.renyi.closed_forms import (
     theorem4_g,
     theorem4_gamma,
 )
-from tightrope.guarantee.renyi.kernel import elementwise
+from tightrope.guarantee.renyi.kernel import checked_delta, checked_epsilon, excess_order
 from tightrope.guarantee.renyi.optimal import (
     one_sided_gamma,
     optimal_delta,
@@ -29,6 +29,7 @@ from tightrope.guarantee.renyi.optimal import (
     two_sided_gamma,
 )
 from tightrope.guarantee.renyi.regions import type_ii
+from tightrope.numerics.arrays import elementwise
 from tightrope_reproduce.formulas import (
     abadi_lemma3,
     improved_moments_accountant,
@@ -79,7 +80,8 @@ def test_theorem_4_bounds(case):
         assert theorem4_gamma(*inputs) == pytest.approx(truth["one_sided"], rel=rtol)
         return
     f, g = (
-        elementwise("order", "epsilon", "delta")(of)(*inputs) for of in (theorem4_f, theorem4_g)
+        elementwise(excess_order, checked_epsilon, checked_delta)(of)(*inputs)
+        for of in (theorem4_f, theorem4_g)
     )
     assert f == pytest.approx(truth["f"], rel=rtol, abs=0.0)
     assert g == pytest.approx(truth["g"], rel=rtol)

@@ -20,8 +20,9 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.renyi.kernel import CHECKS, Enclosure, flat, shaped
+from tightrope.guarantee.renyi.kernel import checked_epsilon
 from tightrope.guarantee.renyi.regions import type_ii
+from tightrope.numerics.arrays import Enclosure, flat, shaped
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_delta, check_non_negative, check_positive
 
@@ -34,7 +35,7 @@ _COARSEST, _FINEST = 8, 17  # 2^8 to 2^17 cells
 
 def of_approx(epsilon: Any, delta: Any = 0.0) -> Any:
     """Area of the region of (epsilon, delta)-DP."""
-    (eps, d), shape = flat(CHECKS["epsilon"](epsilon), check_delta(delta))
+    (eps, d), shape = flat(checked_epsilon(epsilon), check_delta(delta))
     return shaped(0.5 - (1.0 - d) ** 2 * expit(-eps), shape)
 
 

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi.closed_forms import epsilon_above, log_zeta, second_term
-from tightrope.guarantee.renyi.kernel import flat, rounded_up, shaped
+from tightrope.guarantee.renyi.kernel import rounded_up
+from tightrope.numerics.arrays import flat, shaped
 from tightrope.validate import FloatArray
 from tightrope_reproduce.formulas.moments_accountant import checked_inner_delta, rate_of
 

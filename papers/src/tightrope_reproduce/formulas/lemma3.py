@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.renyi.kernel import CHECKS, flat, shaped
+from tightrope.guarantee.renyi.kernel import checked_gamma
 from tightrope.guarantee.renyi.optimal import optimal_delta
+from tightrope.numerics.arrays import flat, shaped
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_order, check_probability
 
@@ -30,7 +31,7 @@ _SCAN, _ZOOM, _ROUNDS = 65, 17, 8
 def type_ii(order: Any, gamma: Any, type_i: Any, *, sides: int = 2) -> Any:
     """A lower bound on the type II error at type_i."""
     (a, g, t), shape = flat(
-        check_order(order), CHECKS["gamma"](gamma), check_probability(type_i, "type_i")
+        check_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
     )
     finite = np.minimum(g, 1e6)  # nothing survives beyond: the bound is 0
 

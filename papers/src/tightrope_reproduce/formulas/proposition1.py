@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tightrope.guarantee.renyi.kernel import Enclosure
+from tightrope.numerics.arrays import Enclosure
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_order
 from tightrope_reproduce.tradeoff.divergence import cell_bounds, mesh

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve
 from tightrope.guarantee.renyi.regions import type_ii_of_curve
 from tightrope.report.style import COLOURS

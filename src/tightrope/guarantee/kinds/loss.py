@@ -12,7 +12,7 @@ from typing import final
 from tightrope.errors import NotCertified
 from tightrope.guarantee import tradeoff
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian.profile import group_mu
+from tightrope.guarantee.gaussian import group_mu
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,

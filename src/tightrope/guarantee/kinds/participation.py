@@ -30,8 +30,8 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import NotCertified
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pairs import Direction, SampledGaussianPair

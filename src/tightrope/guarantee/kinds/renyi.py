@@ -17,7 +17,7 @@ from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.renyi.best import best_delta, best_epsilon
-from tightrope.guarantee.renyi.kernel import CHECKS, rounded_up
+from tightrope.guarantee.renyi.kernel import checked_gamma, rounded_up
 from tightrope.guarantee.renyi.regions import type_ii_of_curve
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
@@ -168,7 +168,7 @@ class TabulatedCurve:
 
     def __init__(self, orders: ArrayLike, gammas: ArrayLike) -> None:
         a = np.atleast_1d(np.asarray(check_order(orders), dtype=np.float64))
-        g = np.atleast_1d(np.asarray(CHECKS["gamma"](gammas), dtype=np.float64))
+        g = np.atleast_1d(np.asarray(checked_gamma(gammas), dtype=np.float64))
         if a.shape != g.shape or a.ndim != 1:
             raise InvalidInput(
                 f"Give one gamma for each order; got {a.size} orders and {g.size} gammas."

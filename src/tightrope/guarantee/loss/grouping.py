@@ -24,7 +24,7 @@ from collections import Counter
 
 import numpy as np
 
-from tightrope.guarantee.gaussian.profile import compose_mu
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components, Group, Side
 from tightrope.guarantee.loss.pairs.gaussian import GaussianPair
 from tightrope.validate import FloatArray

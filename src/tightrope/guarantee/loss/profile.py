@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.gaussian import profile as gaussian
-from tightrope.guarantee.gaussian.profile import compose_mu
+from tightrope.guarantee import gaussian
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
@@ -22,9 +22,9 @@ from tightrope.guarantee.loss.abstract import (
     is_single,
     largest_loss,
 )
-from tightrope.guarantee.loss.contour.line import are_reversed, log_chernoff
+from tightrope.guarantee.loss.contour import are_reversed, log_chernoff
 from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.lattice.law import MAX_KINDS
+from tightrope.guarantee.loss.lattice.answers import MAX_KINDS
 from tightrope.guarantee.loss.pairs import (
     GaussianPair,
 )
@@ -63,7 +63,7 @@ def _delta_and_reverse(
     """delta(eps), and a bound on ln delta(eps) of the reverse (0: none) where that is wanted."""
     mu = _gaussian_mu(components)
     if mu is not None:
-        return gaussian.delta_interval(epsilon, mu), 0.0
+        return Interval(*gaussian.delta_bounds(epsilon, mu)), 0.0
     log_delta, log_reverse = _log_delta(components, epsilon, reverse)
     found = Interval(down(math.exp(log_delta.lower)), up(math.exp(log_delta.upper)))
     return found.clamp(0.0, 1.0), log_reverse
@@ -209,7 +209,7 @@ def _epsilon_and_reverse(
     """The smallest eps, and a bound on ln delta of the reverse at its lower end (0: none)."""
     mu = _gaussian_mu(components)
     if mu is not None:
-        return gaussian.epsilon_interval(delta, mu), 0.0
+        return Interval(*gaussian.epsilon_bounds(delta, mu)), 0.0
     if is_single(components):
         return _single_epsilon(components[0][0], delta), 0.0
     if delta > _MUCH:  # a search would be slow near epsilon 0

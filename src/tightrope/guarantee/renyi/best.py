@@ -31,7 +31,7 @@ from tightrope.guarantee.renyi.closed_forms import (
     lemma1_delta,
     lemma1_epsilon,
 )
-from tightrope.guarantee.renyi.kernel import CHECKS
+from tightrope.guarantee.renyi.kernel import checked_delta, checked_epsilon
 from tightrope.guarantee.renyi.optimal import optimal_delta, optimal_epsilon
 from tightrope.validate import FloatArray, check_order
 
@@ -70,7 +70,7 @@ def best_for_delta(
     highest: float = HIGHEST_ORDER,
 ) -> Best:
     """The smallest epsilon at delta, and its order."""
-    target = float(CHECKS["delta"](delta))
+    target = float(checked_delta(delta))
     return _best(curve, target, route, lambda r: r.epsilon, math.inf, (lowest, highest))
 
 
@@ -83,7 +83,7 @@ def best_for_epsilon(
     highest: float = HIGHEST_ORDER,
 ) -> Best:
     """The smallest delta at epsilon, and its order."""
-    target = float(CHECKS["epsilon"](epsilon))
+    target = float(checked_epsilon(epsilon))
     return _best(curve, target, route, lambda r: r.delta, 1.0, (lowest, highest))
 
 

@@ -26,7 +26,10 @@ import numpy as np
 from tightrope.guarantee.renyi.kernel import (
     TINY,
     ULP,
-    elementwise,
+    checked_delta,
+    checked_epsilon,
+    checked_gamma,
+    excess_order,
     gamma_of_log_chi,
     log_growth,
     log_kernel,
@@ -34,6 +37,7 @@ from tightrope.guarantee.renyi.kernel import (
     rounded_up,
     softplus,
 )
+from tightrope.numerics.arrays import elementwise
 from tightrope.validate import FloatArray
 
 
@@ -61,18 +65,20 @@ def log_zeta(z: FloatArray) -> FloatArray:
     return -(np.log1p(z) + z * np.log1p(1.0 / z))
 
 
-classical_epsilon = elementwise("order", "gamma", "delta")(partial(epsilon_above, log_factor=0.0))
-classical_delta = elementwise("order", "gamma", "epsilon")(
+classical_epsilon = elementwise(excess_order, checked_gamma, checked_delta)(
+    partial(epsilon_above, log_factor=0.0)
+)
+classical_delta = elementwise(excess_order, checked_gamma, checked_epsilon)(
     partial(exponential_above, log_factor=0.0)
 )
 
 
-@elementwise("order", "gamma", "delta")
+@elementwise(excess_order, checked_gamma, checked_delta)
 def balle_epsilon(z: FloatArray, gamma: FloatArray, delta: FloatArray) -> FloatArray:
     return epsilon_above(z, gamma, delta, log_zeta(z))
 
 
-@elementwise("order", "gamma", "epsilon")
+@elementwise(excess_order, checked_gamma, checked_epsilon)
 def balle_delta(z: FloatArray, gamma: FloatArray, eps: FloatArray) -> FloatArray:
     return exponential_above(z, gamma, eps, log_zeta(z))
 
@@ -123,8 +129,8 @@ def lemma1_delta_upper(z: FloatArray, gamma: FloatArray, eps: FloatArray) -> Flo
     return np.where(gamma == 0.0, 0.0, value)
 
 
-lemma1_epsilon = elementwise("order", "gamma", "delta")(lemma1_epsilon_upper)
-lemma1_delta = elementwise("order", "gamma", "epsilon")(lemma1_delta_upper)
+lemma1_epsilon = elementwise(excess_order, checked_gamma, checked_delta)(lemma1_epsilon_upper)
+lemma1_delta = elementwise(excess_order, checked_gamma, checked_epsilon)(lemma1_delta_upper)
 
 
 # ---- Theorem 4: two closed lower bounds on the optimal gamma
@@ -149,7 +155,7 @@ def gamma_lower(z: FloatArray, eps: FloatArray, delta: FloatArray) -> FloatArray
     return np.where((1.0 - delta) - z * delta <= 0.0, rounded_down(end), inner)
 
 
-theorem4_gamma = elementwise("order", "epsilon", "delta")(gamma_lower)
+theorem4_gamma = elementwise(excess_order, checked_epsilon, checked_delta)(gamma_lower)
 
 
 def theorem4_g(z: FloatArray, eps: FloatArray, delta: FloatArray) -> FloatArray:

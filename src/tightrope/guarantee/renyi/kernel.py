@@ -17,12 +17,11 @@ Vectors: tests/unit/guarantee/test_renyi_kernel.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.numerics.rounding import ULP
@@ -39,23 +38,6 @@ SMALLEST_DELTA = 1e-300
 LARGEST_EPSILON = 1e100
 
 
-class Enclosure(NamedTuple):
-    """lower <= truth <= upper, elementwise (floats for scalar input)."""
-
-    lower: Any
-    upper: Any
-
-
-def flat(*values: Any) -> tuple[list[FloatArray], tuple[int, ...]]:
-    """Broadcast to one shape; the flattened arrays and that shape."""
-    arrays = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in values))
-    return [a.ravel() for a in arrays], arrays[0].shape
-
-
-def shaped(values: FloatArray, shape: tuple[int, ...]) -> Any:
-    return float(values[0]) if shape == () else values.reshape(shape)
-
-
 def checked_delta(delta: ArrayLike) -> Any:
     """delta in [0, 1]; positive values below 1e-300 are refused: their logarithms lose digits."""
     checked = check_delta(delta)
@@ -69,33 +51,14 @@ def checked_delta(delta: ArrayLike) -> Any:
     return checked
 
 
-CHECKS: dict[str, Callable[[Any], Any]] = {
-    "order": check_order,
-    "epsilon": partial(check_real, name="epsilon", low=0.0, high=LARGEST_EPSILON),
-    "gamma": partial(check_real, name="gamma", low=0.0, finite=False),  # inf: nothing is known
-    "delta": checked_delta,
-    "type_i": partial(check_probability, name="type_i"),
-}
+def excess_order(order: ArrayLike) -> Any:
+    """order - 1, of a checked order."""
+    return np.asarray(check_order(order)) - 1.0
 
 
-def elementwise(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Check the arguments by their names and broadcast them; the order becomes z = order - 1."""
-
-    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def asked(*values: ArrayLike, **options: Any) -> Any:
-            checked = (CHECKS[name](value) for name, value in zip(names, values, strict=True))
-            arrays, shape = flat(*checked)
-            if names[0] == "order":
-                arrays[0] = arrays[0] - 1.0
-            found = function(*arrays, **options)
-            if isinstance(found, Enclosure):
-                return Enclosure(shaped(found.lower, shape), shaped(found.upper, shape))
-            return shaped(found, shape)
-
-        return asked
-
-    return decorated
+checked_epsilon = partial(check_real, name="epsilon", low=0.0, high=LARGEST_EPSILON)
+checked_gamma = partial(check_real, name="gamma", low=0.0, finite=False)  # inf: nothing is known
+checked_type_i = partial(check_probability, name="type_i")
 
 
 def rounded_up(value: FloatArray, *sizes: FloatArray | float) -> FloatArray:
@@ -113,79 +76,6 @@ def _slack(value: FloatArray, sizes: tuple[FloatArray | float, ...]) -> FloatArr
         part = np.abs(size)
         total = total + np.where(np.isfinite(part), part, 0.0)
     return 4.0 * ULP * total
-
-
-# ---- Roots of increasing functions, many at a time, and verified steps away from them ------------
-# `increasing_root` is Newton's method kept inside a bracket that the signs prove; elements that
-# have converged leave the batch. It returns a point near the root and promises nothing: what is
-# promised comes from `verified`, which moves outwards until a check with its own error passes.
-
-
-Indices = NDArray[np.intp]
-ValueAndSlope = Callable[[FloatArray, Indices], tuple[FloatArray, FloatArray]]
-Check = Callable[[FloatArray, Indices], NDArray[np.bool_]]
-
-_MOST_STEPS = 300
-_CONVERGED = 1e-9  # Newton squares the error, so the step after this one is at rounding level
-
-
-def increasing_root(
-    function: ValueAndSlope,
-    start: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-    *,
-    smallest: float = 1.0,
-) -> FloatArray:
-    """x with function(x) = 0 for each element; the ends of the bracket may be infinite.
-
-    Roots are found relative to max(|x|, smallest).
-    """
-    x, low, high = start.copy(), low.copy(), high.copy()
-    active: Indices = np.arange(x.size)
-    for _ in range(_MOST_STEPS):
-        value, slope = function(x[active], active)
-        at = x[active]
-        low[active] = np.where(value <= 0.0, at, low[active])
-        high[active] = np.where(value >= 0.0, at, high[active])
-        step = _step(value, slope, at, low[active], high[active])
-        x[active] = at + step
-        moving = (np.abs(step) > _CONVERGED * np.maximum(smallest, np.abs(at))) & (value != 0.0)
-        active = active[moving]
-        if active.size == 0:
-            break
-    return x
-
-
-def _step(
-    value: FloatArray, slope: FloatArray, at: FloatArray, low: FloatArray, high: FloatArray
-) -> FloatArray:
-    """Newton's step; halving where it leaves the bracket, doubling while the bracket is open."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        newton = -value / slope
-        reach = 4.0 + 2.0 * np.abs(at)
-        newton = np.clip(np.where(np.isnan(newton), -np.sign(value) * reach, newton), -reach, reach)
-        inside = (at + newton >= low) & (at + newton <= high)  # equal: a step below the spacing
-        middle = 0.5 * (low + high) - at
-        return np.asarray(np.where(inside | ~np.isfinite(middle), newton, middle))
-
-
-def verified(
-    found: FloatArray, step: FloatArray, check: Check, *, tries: int = 24
-) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """found + step, +4 step, +16 step, ... until `check` passes; and where it did."""
-    x = found + step
-    active: Indices = np.arange(x.size)
-    for _ in range(tries):
-        passed = check(x[active], active)
-        active = active[~passed]
-        if active.size == 0:
-            break
-        step = step * 4.0
-        x[active] = found[active] + step[active]
-    done = np.ones(x.size, dtype=np.bool_)
-    done[active] = False
-    return x, done
 
 
 # ---- The convex kernel
@@ -267,8 +157,6 @@ def softplus(x: FloatArray) -> FloatArray:
 # Error: |error of ln chi| <= the returned slack: 3 ulp of (4 + |ln p| + z u + |ln chi|). It
 #     covers relative errors of 4 ulp in u, v, p and 1-q.
 # Vectors: tests/unit/guarantee/test_renyi_binary.py.
-
-
 _NOTHING = 1e-17  # z chi and z gamma up to this make no difference between chi and gamma
 _LARGEST_POWER = 600.0  # a power of e, beyond which it might overflow
 

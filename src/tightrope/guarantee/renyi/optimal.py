@@ -23,18 +23,18 @@ from tightrope.guarantee.renyi.kernel import (
     SMALLEST_DELTA,
     TINY,
     ULP,
-    Enclosure,
-    Indices,
-    elementwise,
+    checked_delta,
+    checked_epsilon,
+    checked_gamma,
+    excess_order,
     gamma_of_log_chi,
-    increasing_root,
     log_chi,
     log_chi_of_gamma,
     log_chi_slack,
     log_kernel,
     softplus,
-    verified,
 )
+from tightrope.numerics.arrays import Enclosure, Indices, elementwise, increasing_root, verified
 from tightrope.validate import FloatArray
 
 _LARGEST = 1e100  # beyond it a divergence is as good as infinite
@@ -125,7 +125,7 @@ def _slope(U: FloatArray, z: FloatArray, value: FloatArray) -> FloatArray:
 # (Mironov 2017, Proposition 5, with an extremal argument). With delta > 0 the answer is infinity: P
 # may put mass delta where Q has none. The gamma of Theorem 3 answers another question: it is the
 # largest level that forces (epsilon, delta)-DP, and such a mechanism need not have it.
-@elementwise("order", "epsilon")
+@elementwise(excess_order, checked_epsilon)
 def renyi_of_pure(z: FloatArray, epsilon: FloatArray) -> FloatArray:
     """An upper bound on the smallest gamma of every epsilon-DP mechanism, right to 1e-12."""
     upper: FloatArray = divergence_bounds(epsilon, z).upper
@@ -166,7 +166,7 @@ def one_sided_bounds(z: FloatArray, eps: FloatArray, delta: FloatArray) -> Enclo
     return Enclosure(lower, np.where(delta > 0.0, np.maximum(upper, TINY), 0.0))
 
 
-one_sided_gamma = elementwise("order", "epsilon", "delta")(one_sided_bounds)
+one_sided_gamma = elementwise(excess_order, checked_epsilon, checked_delta)(one_sided_bounds)
 
 
 def optimum(
@@ -267,8 +267,6 @@ def _envelope(
 # Error: every quantity is a sum of terms of one sign in linear or log scale; `slack` bounds the
 #     rounding of `sign`.
 # Vectors: thm3_gamma in tests/golden/renyi.json.
-
-
 _LOGIT_FAR = 600.0  # beyond it theta or 1 - theta is used through its logarithm
 _NEAR = 0.5
 
@@ -421,12 +419,10 @@ def _near(pair: Pair, problem: Stationarity, du: FloatArray, dv: FloatArray) -> 
 # Error: where the sign of the test is within rounding the enclosure spans both cases, whose values
 #     then agree to second order. Safe side: lower.
 # Vectors: thm3_gamma (two_sided) in tests/golden/renyi.json.
-
-
 _UNSURE = 1e-8  # far above the rounding of the test, and the two cases then differ by its square
 
 
-@elementwise("order", "epsilon", "delta")
+@elementwise(excess_order, checked_epsilon, checked_delta)
 def two_sided_gamma(z: FloatArray, eps: FloatArray, delta: FloatArray) -> Enclosure:
     """Enclosure of the optimal two-sided gamma; use the lower end to promise (epsilon, delta)."""
     one = one_sided_bounds(z, eps, delta)
@@ -513,13 +509,11 @@ def _coth_excess(t: FloatArray) -> FloatArray:
 #     each checked after the root was found; where a check fails Lemma 1 (upper) or 0 (lower) is
 #     given. delta below 1e-300 has lower end 0. Safe side: upper.
 # Vectors: thm3_eps, thm3_delta in tests/golden/renyi.json.
-
-
 _LARGEST_GAMMA = 1e90
 _NARROW = 1e-9  # below what `crossing_test` leaves open
 
 
-@elementwise("order", "gamma", "delta")
+@elementwise(excess_order, checked_gamma, checked_delta)
 def optimal_epsilon(
     z: FloatArray, gamma: FloatArray, delta: FloatArray, *, sides: int = 2
 ) -> Enclosure:
@@ -531,7 +525,7 @@ def optimal_epsilon(
     return Enclosure(np.minimum(lower, upper), upper)
 
 
-@elementwise("order", "gamma", "epsilon")
+@elementwise(excess_order, checked_gamma, checked_epsilon)
 def optimal_delta(
     z: FloatArray, gamma: FloatArray, eps: FloatArray, *, sides: int = 2
 ) -> Enclosure:

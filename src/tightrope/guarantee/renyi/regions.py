@@ -29,13 +29,18 @@ from tightrope.guarantee.renyi.best import HIGHEST_ORDER, LOWEST_ORDER, Curve, g
 from tightrope.guarantee.renyi.kernel import (
     TINY,
     ULP,
+    checked_gamma,
+    checked_type_i,
+    excess_order,
+    log_chi,
+    log_chi_of_gamma,
+    log_chi_slack,
+)
+from tightrope.numerics.arrays import (
     Enclosure,
     Indices,
     elementwise,
     increasing_root,
-    log_chi,
-    log_chi_of_gamma,
-    log_chi_slack,
     shaped,
     verified,
 )
@@ -56,7 +61,7 @@ def boundary(z: FloatArray, gamma: FloatArray, t: FloatArray) -> Enclosure:
     return Enclosure(np.maximum(one.lower, other.lower), np.where(tiny, 1.0, upper))
 
 
-type_ii = elementwise("order", "gamma", "type_i")(boundary)
+type_ii = elementwise(excess_order, checked_gamma, checked_type_i)(boundary)
 
 
 def _forward(z: FloatArray, gamma: FloatArray, t: FloatArray) -> Enclosure:

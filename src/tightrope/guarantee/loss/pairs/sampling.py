@@ -23,6 +23,7 @@ from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray
 
 Direction = Literal["remove", "add"]
+REVERSE: dict[Direction, Direction] = {"remove": "add", "add": "remove"}
 Profile = Callable[[float], Interval]  # ln delta of every real epsilon
 NEVER = Interval.exact(-math.inf)  # delta = 0
 _LARGEST_POWER = 700.0  # of e
