@@ -80,7 +80,7 @@ FAULTS = [
         DRAWS,
     ),
     (
-        "train/samplers.py::TruncatedPoissonSampler.draw",
+        "train/samplers.py::TruncatedPoissonSampler._draw",
         "self._rate",
         "self._rate / 2",
         SAMPLERS,

@@ -396,7 +396,7 @@ FAULTS = [
     (f"{FORMULAS}/tangent.py::limit", "0.5 * mu", "mu", TANGENT),
     ("convex/last_iterate.py::CyclicDescent.run", NOISE, "0.0 * weights", RUN),
     (
-        "train/samplers.py::FixedSizeSampler.draw",
+        "train/samplers.py::FixedSizeSampler._draw",
         "np.argpartition(keys, self._size - 1)[: self._size]",
         "np.arange(self._size)",
         "tests/statistical/test_train_samplers.py",

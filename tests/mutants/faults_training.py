@@ -328,13 +328,13 @@ FAULTS = [
     ),
     # batches
     (
-        "train/samplers.py::PoissonSampler.draw",
+        "train/samplers.py::PoissonSampler._draw",
         "self._rate",
         "min(1.1 * self._rate, 1.0)",
         DRAWS,
     ),
     (
-        "train/samplers.py::TruncatedPoissonSampler.draw",
+        "train/samplers.py::TruncatedPoissonSampler._draw",
         "np.argsort(keys, kind='stable')[: self._size]",
         "np.arange(self._size)",
         SAMPLERS,
@@ -351,7 +351,7 @@ FAULTS = [
         "np.arange(population, dtype=np.uint64)",
         DRAWS,
     ),
-    ("train/samplers.py::_EpochSampler.draw", "self.position == 0", "False", SAMPLERS),
+    ("train/samplers.py::_EpochSampler._draw", "self.position == 0", "False", SAMPLERS),
     (
         "train/samplers.py::_EpochSampler.go_on_after",
         "-(-steps // self.batches_per_epoch) * self.batches_per_epoch",
