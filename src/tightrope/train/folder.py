@@ -247,7 +247,7 @@ class RunFolder:
         unpack_optimizer(run.optimizer, tensors["optimizer"], state["optimizer"])
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])
-        run.accept_stored_weights()
+        run.mark_weights()
         seeded = state["ranks"][rank]
         run.sampler.last(state["samplers"][rank])
         if replay and seeded is not None:

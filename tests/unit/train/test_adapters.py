@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import TensorDataset
 
 from tightrope.errors import InvalidInput
 from tightrope.process import NoisySGD, PoissonSampling
@@ -415,20 +415,6 @@ def test_ways_around_the_run_are_closed(tmp_path):
         PrivateTrainer(model=tiny_llama(), args=arguments(tmp_path), **BUDGET).train()
 
 
-def test_nothing_is_measured_on_the_private_data(tmp_path):
-    """What is measured is logged, and picks the best model."""
-    data = Tokens()
-    for public in (data, {"own": data}, Subset(data, [0, 1])):
-        trainer = trainer_of(
-            tiny_llama(), tmp_path, data, {"eval_on_start": True, "eval_strategy": "epoch"},
-            eval_dataset=public,
-        )  # fmt: skip
-        with pytest.raises(InvalidInput, match="private training data"):
-            trainer.evaluate(public)
-    with pytest.raises(InvalidInput, match="private training data"):
-        trainer.train()
-
-
 # ---- Lightning -----------------------------------------------------------------------------------
 class Small(PrivateModule):
     def __init__(self):
@@ -537,14 +523,6 @@ def test_lightning_refuses_losses_that_mix_examples(data, tmp_path):
     module = private_module(data, Centring())
     with pytest.raises(InvalidInput, match=r"test_adapters\.py"):
         lightning_trainer(tmp_path).fit(module)
-
-
-def test_lightning_validates_on_public_data_only(data, tmp_path):
-    module = private_module(data)
-    private_data = module._private.data
-    for own in (private_data, Subset(private_data, [1, 2])):
-        with pytest.raises(InvalidInput, match="private training data"):
-            lightning_trainer(tmp_path).fit(module, val_dataloaders=DataLoader(own))
 
 
 def test_lightning_in_several_processes_is_refused(data, monkeypatch):

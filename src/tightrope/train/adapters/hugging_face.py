@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from tightrope.errors import InvalidInput
-from tightrope.train.data import Records, share_items, to_device
+from tightrope.train.data import Records, to_device
 from tightrope.train.fitting import in_evaluation_mode, settle
 from tightrope.train.private import length_of, poisson_sampler, private
 from tightrope.train.run import PrivateRun, Step
@@ -73,7 +73,7 @@ class PrivateTrainer(transformers.Trainer):
         must all have the length of the first one.
     folder: stores the run, with its counts; `train` goes on where the stored run stopped. The
         checkpoints of transformers hold weights to use, and no counts to go on from.
-    eval_dataset: must be public; what is measured on it is logged.
+    eval_dataset: must be public; what is measured on it is logged, and is in no account.
     """
 
     def __init__(
@@ -302,19 +302,6 @@ class PrivateTrainer(transformers.Trainer):
 
     def _epsilon(self) -> dict[str, float]:
         return {} if self.run.delta is None else {"epsilon": self.run.epsilon().upper}
-
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """Of public data."""
-        given: Any = self.eval_dataset if eval_dataset is None else eval_dataset
-        if isinstance(given, str):  # one of several, by its name
-            given = self.eval_dataset[given]  # type: ignore[index]
-        each = given.values() if isinstance(given, dict) else [given]
-        if any(share_items(one, self.train_dataset) for one in each if one is not None):
-            raise InvalidInput(
-                "eval_dataset is the private training data, or a part of it, and what is measured "
-                "on it would be logged. Give public data."
-            )
-        return super().get_eval_dataloader(eval_dataset)
 
     def evaluation_loop(self, *arguments: Any, **options: Any) -> Any:
         """Of transformers; during a training it leaves the model as the program has it."""

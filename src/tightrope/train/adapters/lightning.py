@@ -15,8 +15,8 @@
     print(module.run.epsilon())
 
 Lightning never sees the data: the batches that it hands round are the numbers of the steps, and
-each training step takes one step of the run. Checkpoints, loggers, validation on public data and
-early stopping work as always.
+each training step takes one step of the run. Checkpoints, loggers, validation and
+early stopping work as always. Validate on public data: what is measured is in no account.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ from typing import Any, final
 import lightning
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from tightrope.errors import InvalidInput
-from tightrope.train.data import share_items
 from tightrope.train.fitting import settle
 from tightrope.train.private import private
 from tightrope.train.run import PrivateRun
@@ -119,17 +117,6 @@ class PrivateModule(lightning.LightningModule):
             self.log("noisy_gradient_norm", step.gradient_norm)
         if self.run.finished:
             self.trainer.should_stop = True
-
-    def on_validation_start(self) -> None:
-        """Validation is on public data: what it measures is logged, and may steer the training."""
-        own, given = self._private.data, self.trainer.val_dataloaders
-        own = own.dataset if isinstance(own, DataLoader) else own
-        for loader in given if isinstance(given, list | tuple) else [given]:
-            if own is not None and share_items(getattr(loader, "dataset", None), own):
-                raise InvalidInput(
-                    "The validation data are the private training data, or a part of them, and "
-                    "what is measured on them would be logged. Give public data."
-                )
 
     def on_fit_end(self) -> None:
         """The run is stored with its certificate; what it reserved and did not use is free."""

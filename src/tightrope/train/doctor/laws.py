@@ -33,7 +33,7 @@ from tightrope.process import (
     TruncatedPoissonSampling,
     UserLevel,
 )
-from tightrope.train.discrete_noise import BOUND, as_values
+from tightrope.train.noise import BOUND, as_values
 
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun

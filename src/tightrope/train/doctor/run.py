@@ -216,7 +216,7 @@ def restored(run: PrivateRun) -> Iterator[None]:
         run.noise.restore(noise)
         ledger.forget_allowance()
         if not touched:
-            run._mark_weights()
+            run.mark_weights()
 
 
 # ---- scale ---------------------------------------------------------------------------------------
