@@ -172,7 +172,7 @@ def _convolved(
         weights,
         log_scale,
         rate,
-        _compounded(factors)
+        expm1_or_inf(sum(n * m.error for m, n in factors))  # product of (1 + error)^n, less 1
         + 2.0 * outside
         + 4.0 * ULP * math.fsum(n * abs(m.log_scale) for m, n in factors),
         uniform,
@@ -180,11 +180,6 @@ def _convolved(
         math.fsum(n * m.slip for m, n in factors) + 4.0 * ULP * ulps,
         all(m.closed for m, _ in factors) and start + size >= support(factors),
     )
-
-
-def _compounded(factors: Sequence[tuple[LatticeMeasure, int]]) -> float:
-    """Product of (1 + error)^count, less 1."""
-    return expm1_or_inf(sum(count * measure.error for measure, count in factors))
 
 
 def _power(

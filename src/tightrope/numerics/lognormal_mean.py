@@ -170,7 +170,8 @@ def _densities(
     beyond, strips = _of_one(k, (angle, width, scale), step, end)
     whole, less = _sums(k, z, slope, power)
     ways = ((whole, strip / fine + cut), (less, (strip + strips) / fine + cut + beyond))
-    return _better(*(_found(k, step, sums, missed) for sums, missed in ways))
+    (one, error), (other, its) = (_found(k, step, sums, missed) for sums, missed in ways)
+    return np.where(its < error, other, one), np.minimum(its, error)
 
 
 def _power(f: Any, f_error: FloatArray, count: int) -> tuple[Any, FloatArray, FloatArray]:
@@ -216,11 +217,6 @@ def _found(k: Any, step: float, sums: tuple[Any, Any], missed: Any) -> tuple[Any
     error = error + 8.0 * UNIT * np.abs(value)
     known = np.isfinite(value) & np.isfinite(error)
     return np.where(known, value, 0.0), np.where(known, error, math.inf)
-
-
-def _better(way: tuple[Any, Any], second: tuple[Any, Any]) -> tuple[FloatArray, FloatArray]:
-    (one, error), (other, its) = way, second
-    return np.where(its < error, other, one), np.minimum(its, error)
 
 
 def _of_one(
@@ -507,13 +503,10 @@ def _log_moment(s: float, w: FloatArray, u: FloatArray, excess: FloatArray) -> f
     left = s * (_LEFT + _STEP) - float(gammaln(s + 1.0))
     cut = float(np.logaddexp.reduce([inside, right + 1.0, left]))
     total = float(np.logaddexp(0.0, cut))
-    return total * (1 + _CANCELLED) + math.exp(_log_strip(s) + 2.0)  # exponents below 1e5 u
-
-
-def _log_strip(s: float) -> float:
-    """ln of the trapezoidal rule's error relative to the moment itself."""
+    # the trapezoidal rule's error, relative to the moment itself
     d = math.atan(2.0 * math.pi / _STEP / s)
-    return math.log(2.0) - 2.0 * math.pi * d / _STEP - s * math.log(math.cos(d))
+    strip = math.log(2.0) - 2.0 * math.pi * d / _STEP - s * math.log(math.cos(d))
+    return total * (1 + _CANCELLED) + math.exp(strip + 2.0)  # exponents below 1e5 u
 
 
 def _log_transform_excess(u: FloatArray, batches: int, mu: float, left: float) -> FloatArray:

@@ -55,9 +55,12 @@ class GroupGuarantee(Guarantee):
 
     def _one_delta(self, epsilon: float) -> Interval:
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
-        eps = check_real(epsilon, "epsilon", low=0.0)
-        upper = min(self._chain_delta(eps), self._flat_delta(eps))
-        return Interval(min(self.inner.delta(eps).lower, upper), upper)
+        eps, inner = check_real(epsilon, "epsilon", low=0.0), self.inner
+        upper = self._chain_delta(eps)
+        if isinstance(inner, ApproxGuarantee) and inner.level < math.inf:  # at its own level
+            whole = ApproxGuarantee(*approx_group(inner.level, inner.failure, self.size))
+            upper = min(upper, whole.delta(eps).upper)
+        return Interval(min(inner.delta(eps).lower, upper), upper)
 
     def _chain_delta(self, epsilon: float) -> float:
         each = over_down(epsilon, self.size)
@@ -67,14 +70,6 @@ class GroupGuarantee(Guarantee):
         log_one = math.log(one)
         rounding = 4.0 * ULP * (1.0 - log_one)
         return math.exp(min(log_one + self._log_growth(each) + rounding, 0.0))
-
-    def _flat_delta(self, epsilon: float) -> float:
-        """The bound that one (epsilon, delta) pair gives for the group at its own level."""
-        inner = self.inner
-        if not isinstance(inner, ApproxGuarantee) or inner.level == math.inf:
-            return 1.0
-        whole = approx_group(inner.level, inner.failure, self.size)
-        return ApproxGuarantee(*whole).delta(epsilon).upper
 
     def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)

@@ -108,7 +108,9 @@ def one_side(plan: LatticePlan, side: Side) -> OneSide:
     pair, count = plan.goal.components[0]
     log_moment, highest = -math.inf, -math.inf
     if not plan.split.followed:
-        log_moment, highest = _log_moment(plan), _highest(plan)
+        cut = list(zip(plan.goal.components, plan.cuts, strict=True))
+        tops = [n * pair.largest_up_to(end) for (pair, n), end in cut]
+        log_moment, highest = _log_moment(plan), math.fsum(tops) * (1.0 + 1e-14)
     given, log_more = [], -math.inf
     if plan.split.jumps:
         laws = _jump_laws(plan, side)
@@ -141,15 +143,6 @@ def one_side(plan: LatticePlan, side: Side) -> OneSide:
         _spare(plan),
         log_more,
     )
-
-
-def _highest(plan: LatticePlan) -> float:
-    """Largest sum of the small losses, rounded up."""
-    tops = [
-        n * pair.largest_up_to(cut)
-        for (pair, n), cut in zip(plan.goal.components, plan.cuts, strict=True)
-    ]
-    return math.fsum(tops) * (1.0 + 1e-14)
 
 
 def _log_moment(plan: LatticePlan) -> float:
