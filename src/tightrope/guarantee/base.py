@@ -142,6 +142,10 @@ class Guarantee(Views):
         """Bounds on delta(epsilon) that are cheaper than `delta`, where there are such."""
         return None
 
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Whether this guarantee implies (epsilon, delta)-DP."""
+        return self.delta(epsilon).upper <= delta
+
     def _one_tradeoff(self, type_i: float) -> Interval:
         return tradeoff(self, type_i)
 

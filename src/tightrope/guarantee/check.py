@@ -64,7 +64,8 @@ class _Look:
 
     def seems_far_below(self) -> bool:
         """Does a rough picture, which proves nothing, put this order well below the claim?"""
-        if self.thorough or any(pair.has_jumps for pair, _ in self.order):
+        unbounded = len(self.order) > _MOST_KINDS  # `bound` follows no more: nothing to save
+        if self.thorough or unbounded or any(pair.has_jumps for pair, _ in self.order):
             return False
         return sketch_of(self.order).saddle(self.epsilon).log_delta < math.log(self.delta) - _FAR
 

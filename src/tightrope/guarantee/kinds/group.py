@@ -55,12 +55,20 @@ class GroupGuarantee(Guarantee):
 
     def _one_delta(self, epsilon: float) -> Interval:
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
-        eps, inner = check_real(epsilon, "epsilon", low=0.0), self.inner
-        upper = self._chain_delta(eps)
+        eps = check_real(epsilon, "epsilon", low=0.0)
+        upper = self._most_delta(eps)
+        return Interval(min(self.inner.delta(eps).lower, upper), upper)
+
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Without the lower end of `delta`, which is another question to `inner`."""
+        return self._most_delta(epsilon) <= delta
+
+    def _most_delta(self, epsilon: float) -> float:
+        most, inner = self._chain_delta(epsilon), self.inner
         if isinstance(inner, ApproxGuarantee) and inner.level < math.inf:  # at its own level
             whole = ApproxGuarantee(*approx_group(inner.level, inner.failure, self.size))
-            upper = min(upper, whole.delta(eps).upper)
-        return Interval(min(inner.delta(eps).lower, upper), upper)
+            most = min(most, whole.delta(epsilon).upper)
+        return most
 
     def _chain_delta(self, epsilon: float) -> float:
         each = over_down(epsilon, self.size)

@@ -101,7 +101,9 @@ class LossGuarantee(Guarantee):
         d = check_delta(delta)
         if d not in self._epsilons:
             found = self._closest(
-                lambda: profile.worst_epsilon(self.orders, d), lambda other: other.epsilon(d)
+                lambda: profile.worst_epsilon(self.orders, d),
+                lambda other: other.epsilon(d),
+                lambda other, most: other.proves(most, d),
             )
             of_attained = partial(profile.worst_epsilon, self.attained, d)
             self._epsilons[d] = self._shown(found, of_attained)
@@ -129,24 +131,35 @@ class LossGuarantee(Guarantee):
         """delta(epsilon) of the pairs themselves, whether two data sets attain it or not."""
         eps = check_real(epsilon, "epsilon")
         found = self._closest(
-            lambda: profile.worst_delta(self.orders, eps), lambda other: other.delta(eps)
+            lambda: profile.worst_delta(self.orders, eps),
+            lambda other: other.delta(eps),
+            lambda other, most: other.proves(eps, most),
         )
         most = max(_most(order, eps) for order in self.orders)
         return Interval(min(found.lower, most), min(found.upper, most))
 
     def _closest(
-        self, own: Callable[[], Interval], of: Callable[[Guarantee], Interval]
+        self,
+        own: Callable[[], Interval],
+        of: Callable[[Guarantee], Interval],
+        is_better: Callable[[Guarantee, float], bool],
     ) -> Interval:
-        """The answer of the pairs, with the upper end of `otherwise` where theirs is far off."""
+        """The answer of the pairs, with the upper end of `otherwise` where theirs is far off.
+
+        is_better: whether `otherwise` proves an upper end too, which takes less than its answer.
+        """
         try:
             found = own()
         except NotCertified:
             if self.otherwise is None:
                 raise
             return Interval(0.0, of(self.otherwise).upper)
-        if self.otherwise is None or found.upper - found.lower <= _WIDE * found.upper:
+        other = self.otherwise
+        if other is None or found.upper - found.lower <= _WIDE * found.upper:
             return found
-        return Interval(found.lower, max(found.lower, min(found.upper, of(self.otherwise).upper)))
+        if found.upper < math.inf and not is_better(other, found.upper):
+            return found
+        return Interval(found.lower, max(found.lower, min(found.upper, of(other).upper)))
 
     def _one_renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""

@@ -52,7 +52,7 @@ def worst_delta(orders: tuple[Components, ...], epsilon: float) -> Interval:
     for order in rest:
         if log_reverse <= log_found and are_reversed(first, order):
             continue
-        if log_chernoff(order, epsilon, log_found) > log_found:
+        if log_chernoff(_few_above(order), epsilon, log_found) > log_found:
             parts.append(delta(order, epsilon))
     return Interval.worst(parts)
 
@@ -138,6 +138,11 @@ def _is_costly(components: Components) -> bool:
     return sum(pair.is_costly for pair, _ in components) > _MANY_COSTLY
 
 
+def _few_above(components: Components) -> Components:
+    """Few kinds that lose at least as much, where following each takes long."""
+    return grouped(components, _MANY_KINDS, "upper") if _is_costly(components) else components
+
+
 def _groups(components: Components) -> tuple[Components, Components] | None:
     """Fewer kinds that lose at most and at least as much; None where that is not to be had."""
     if len(components) <= _MANY_KINDS:
@@ -187,7 +192,7 @@ def worst_epsilon(orders: tuple[Components, ...], delta: float) -> Interval:
         turned = log_reverse <= log_delta or found.upper == 0.0
         if _largest_loss(order) <= found.lower or (turned and are_reversed(first, order)):
             continue
-        if log_chernoff(order, found.lower, log_delta) > log_delta:
+        if log_chernoff(_few_above(order), found.lower, log_delta) > log_delta:
             parts.append(epsilon(order, delta))
     return Interval.worst(parts)
 
