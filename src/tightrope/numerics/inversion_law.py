@@ -335,12 +335,7 @@ class TiltedNodes:
         y = np.arange(count, dtype=np.float64) * step
         # sum p d is 0 but for rounding; taken exactly, it leaves only terms of second order
         linear = np.array([math.fsum(row) for row in (self.weights * self.deviations).tolist()])
-        x = self._curved_sums(step, count) + 1j * (linear[:, None] * y)
-        error = self.fixed_error[:, None] + self._error(y) + self.common[:, None] * np.abs(x)
-        return x, error
-
-    def _curved_sums(self, step: float, count: int) -> ComplexArray:
-        """sum_j p_j (e^{iy d_j} - 1 - iy d_j) at y = n step, by blocks of points."""
+        # sum_j p_j (e^{iy d_j} - 1 - iy d_j) by blocks of points
         inner = max(1, math.isqrt(count))
         outer = -(-count // inner)
         laws, points = self.weights.shape
@@ -351,7 +346,9 @@ class TiltedNodes:
             p = self.weights[:, None, first : first + block]
             near = _multiples(step, inner, d, p)
             x += _joined(near, _multiples(inner * step, outer, d, p), p)
-        return x[:, :count]
+        x = x[:, :count] + 1j * (linear[:, None] * y)
+        error = self.fixed_error[:, None] + self._error(y) + self.common[:, None] * np.abs(x)
+        return x, error
 
     def _error(self, y: FloatArray) -> FloatArray:
         """Rounding: of points and weights (first order in y), of sums and products (second)."""

@@ -75,11 +75,8 @@ class OneSide:
 
     def log_value(self, epsilon: float) -> tuple[float, float]:
         """ln of delta as computed on this side, and ln of the bound on its numerical error."""
-        if epsilon not in self._seen:
-            self._seen[epsilon] = self._log_value(epsilon)
-        return self._seen[epsilon]
-
-    def _log_value(self, epsilon: float) -> tuple[float, float]:
+        if epsilon in self._seen:
+            return self._seen[epsilon]
         sign = 1.0 if self.side == "upper" else -1.0
         at = epsilon - sign * self.spare
         values, errors = [], []
@@ -99,7 +96,8 @@ class OneSide:
         size = max(ladder.size for ladder in self.tables)
         rounding = math.log(ULP * (2.0 * size + 2000.0))
         errors += [self.log_infinite + math.log(1e-14), total + rounding]
-        return total, float(np.logaddexp.reduce(errors)) + self.spare
+        self._seen[epsilon] = total, float(np.logaddexp.reduce(errors)) + self.spare
+        return self._seen[epsilon]
 
 
 def one_side(plan: LatticePlan, side: Side) -> OneSide:
