@@ -172,7 +172,7 @@ def _convolved(
         weights,
         log_scale,
         rate,
-        _compounded(factors)
+        expm1_or_inf(sum(n * m.error for m, n in factors))  # product of (1 + error)^n, less 1
         + 2.0 * outside
         + 4.0 * ULP * math.fsum(n * abs(m.log_scale) for m, n in factors),
         uniform,
@@ -182,17 +182,17 @@ def _convolved(
     )
 
 
-def _compounded(factors: Sequence[tuple[LatticeMeasure, int]]) -> float:
-    """Product of (1 + error)^count, less 1."""
-    return expm1_or_inf(sum(count * measure.error for measure, count in factors))
-
-
 def _power(
     factors: Sequence[tuple[LatticeMeasure, int]], size: int
 ) -> tuple[NDArray[np.complex128], float, float]:
     """The transform of the product, and the bounds on the error of each weight and of all."""
     unit = 5.0 * ULP * math.log2(size)
-    transforms = [rfft(_folded(measure.weights, size)) for measure, _ in factors]
+    transforms = []
+    for measure, _ in factors:
+        weights = measure.weights
+        if len(weights) > size:  # folded; what is shorter is padded
+            weights = np.bincount(np.arange(len(weights)) % size, weights, size)
+        transforms.append(rfft(weights, size))
     counts = [count for _, count in factors]
     power = np.zeros(size // 2 + 1, complex)
     sums = np.zeros(4)  # of both errors and of their squares
@@ -233,13 +233,6 @@ def _powers(
     # logarithms are off by an ulp of their modulus and of pi, times the count
     forward = bound * (unit * slope + 4.0 * ULP * (4.0 * sum(counts) - log_bound[active]))
     return power, forward, bound
-
-
-def _folded(weights: FloatArray, size: int) -> FloatArray:
-    if len(weights) <= size:
-        return weights if len(weights) == size else np.pad(weights, (0, size - len(weights)))
-    folded = np.bincount(np.arange(len(weights)) % size, weights, size)
-    return np.asarray(folded, dtype=np.float64)
 
 
 def support(factors: Sequence[tuple[LatticeMeasure, int]]) -> int:

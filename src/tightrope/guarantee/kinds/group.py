@@ -64,7 +64,11 @@ class GroupGuarantee(Guarantee):
         return self._most_delta(epsilon) <= delta
 
     def _most_delta(self, epsilon: float) -> float:
-        return min(self._chain_delta(epsilon), self._flat_delta(epsilon))
+        most, inner = self._chain_delta(epsilon), self.inner
+        if isinstance(inner, ApproxGuarantee) and inner.level < math.inf:  # at its own level
+            whole = ApproxGuarantee(*approx_group(inner.level, inner.failure, self.size))
+            most = min(most, whole.delta(epsilon).upper)
+        return most
 
     def _chain_delta(self, epsilon: float) -> float:
         each = over_down(epsilon, self.size)
@@ -74,14 +78,6 @@ class GroupGuarantee(Guarantee):
         log_one = math.log(one)
         rounding = 4.0 * ULP * (1.0 - log_one)
         return math.exp(min(log_one + self._log_growth(each) + rounding, 0.0))
-
-    def _flat_delta(self, epsilon: float) -> float:
-        """The bound that one (epsilon, delta) pair gives for the group at its own level."""
-        inner = self.inner
-        if not isinstance(inner, ApproxGuarantee) or inner.level == math.inf:
-            return 1.0
-        whole = approx_group(inner.level, inner.failure, self.size)
-        return ApproxGuarantee(*whole).delta(epsilon).upper
 
     def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)

@@ -183,11 +183,8 @@ class TabulatedCurve:
     def __call__(self, orders: FloatArray) -> FloatArray:
         z, known = np.asarray(orders, dtype=np.float64) - 1.0, self.orders - 1.0
         chord = np.interp(z, np.append(0.0, known), np.append(0.0, known * self.gammas)) / z
-        value = np.minimum(rounded_up(chord), self._next_gamma(z, known))
-        return np.where(z > known[-1], np.inf, value)
-
-    def _next_gamma(self, z: FloatArray, known: FloatArray) -> FloatArray:
-        return np.append(self.gammas, np.inf)[np.searchsorted(known, z)]
+        next_gamma = np.append(self.gammas, np.inf)[np.searchsorted(known, z)]
+        return np.where(z > known[-1], np.inf, np.minimum(rounded_up(chord), next_gamma))
 
 
 # ---- Renyi DP for a range of orders: the moments accountant's view

@@ -7,7 +7,7 @@ other unknowns. Each section states what it computes.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,7 +202,12 @@ def _inner_optimum(problem: Stationarity, start: FloatArray | None) -> Optimum:
     pair = pair_at(w, problem)
     slope = slope_at(pair, problem)
     step = 3.0 * slope.slack / np.maximum(slope.derivative, TINY) + 4.0 * ULP * np.abs(w)
-    w, rising = verified(w, np.minimum(step, 1.0), lambda x, i: _rises(x, problem.at(i)))
+
+    def rises(x: FloatArray, i: Indices) -> NDArray[np.bool_]:
+        there = slope_at(pair_at(x, problem.at(i)), problem.at(i))
+        return np.asarray(there.sign >= there.slack)
+
+    w, rising = verified(w, np.minimum(step, 1.0), rises)
     pair = pair_at(w, problem)
     value = log_chi(pair.log_p, pair.u, pair.log_not_q, pair.v, problem.z)
     slack = log_chi_slack(pair.log_p, pair.u, problem.z, value)
@@ -226,11 +231,6 @@ def _stationary_logit(problem: Stationarity, start: FloatArray | None) -> FloatA
         start = -np.log1p(-np.expm1(-problem.eps) * (problem.room / problem.delta))
     unbounded = np.full_like(start, np.inf)
     return increasing_root(sign, start, -unbounded, unbounded)
-
-
-def _rises(w: FloatArray, problem: Stationarity) -> Any:
-    slope = slope_at(pair_at(w, problem), problem)
-    return slope.sign >= slope.slack
 
 
 def _tangent_loss(pair: Pair, slope: Slope, problem: Stationarity, value: FloatArray) -> FloatArray:
@@ -481,18 +481,14 @@ def _small_test(
     with np.errstate(under="ignore", invalid="ignore", divide="ignore", over="ignore"):
         s = U * U
         excess = s / 6.0 * (1.0 + s / 20.0 * (1.0 + s / 42.0 * (1.0 + s / 72.0)))
-        right = 2.0 * z * np.sinh(0.5 * U) ** 2 + excess + (1.0 + excess) * _coth_excess(z * U)
+        t = np.minimum(z * U, 0.5) ** 2  # t coth(t) - 1 of z U, to nine digits
+        series = t * (1 / 3 - t * (1 / 45 - t * (2 / 945 - t * (1 / 4725 - t * (2 / 93555)))))
+        far = np.maximum(z * U, 0.5)
+        coth = np.where(z * U < 0.5, series, far / np.tanh(far) - 1.0)
+        right = 2.0 * z * np.sinh(0.5 * U) ** 2 + excess + (1.0 + excess) * coth
         left = (1.0 + z) * np.expm1(np.maximum(U - gap, 0.0))
         total = np.maximum(left + right, TINY)
         return (left - right) / total, 3.0 * (1.0 + z) * slack / total
-
-
-def _coth_excess(t: FloatArray) -> FloatArray:
-    """t coth(t) - 1 to nine digits."""
-    s = np.minimum(t, 0.5) ** 2
-    series = s * (1 / 3 - s * (1 / 45 - s * (2 / 945 - s * (1 / 4725 - s * (2 / 93555)))))
-    far = np.maximum(t, 0.5)
-    return np.asarray(np.where(t < 0.5, series, far / np.tanh(far) - 1.0))
 
 
 # ---- The inverses: epsilon and delta
@@ -567,18 +563,13 @@ class _Target:
 
 def _epsilon_one_sided(z: FloatArray, gamma: FloatArray, d: FloatArray) -> Enclosure:
     bound = lemma1_epsilon_upper(z, gamma, d)
-    free = _free_of_epsilon(z, gamma, d)
+    at_zero = optimum(z, np.zeros_like(z), d).lower  # (0, delta)-DP may follow already
+    free = _Target(z, gamma).reached(at_zero, np.arange(z.size)) & _solvable(gamma)
     lower, upper = np.where(np.isinf(bound), np.inf, 0.0), np.where(free, 0.0, bound)
     todo = np.flatnonzero((upper > 0.0) & np.isfinite(bound) & (d > 0.0) & _solvable(gamma))
     if todo.size:
         lower[todo], upper[todo] = _solve_epsilon(z[todo], gamma[todo], d[todo], bound[todo])
     return Enclosure(lower, upper)
-
-
-def _free_of_epsilon(z: FloatArray, gamma: FloatArray, d: FloatArray) -> NDArray[np.bool_]:
-    """The levels from which (0, delta)-DP already follows."""
-    at_zero = optimum(z, np.zeros_like(z), d).lower
-    return _Target(z, gamma).reached(at_zero, np.arange(z.size)) & _solvable(gamma)
 
 
 def _solve_epsilon(

@@ -75,11 +75,8 @@ class OneSide:
 
     def log_value(self, epsilon: float) -> tuple[float, float]:
         """ln of delta as computed on this side, and ln of the bound on its numerical error."""
-        if epsilon not in self._seen:
-            self._seen[epsilon] = self._log_value(epsilon)
-        return self._seen[epsilon]
-
-    def _log_value(self, epsilon: float) -> tuple[float, float]:
+        if epsilon in self._seen:
+            return self._seen[epsilon]
         sign = 1.0 if self.side == "upper" else -1.0
         at = epsilon - sign * self.spare
         values, errors = [], []
@@ -99,7 +96,8 @@ class OneSide:
         size = max(ladder.size for ladder in self.tables)
         rounding = math.log(ULP * (2.0 * size + 2000.0))
         errors += [self.log_infinite + math.log(1e-14), total + rounding]
-        return total, float(np.logaddexp.reduce(errors)) + self.spare
+        self._seen[epsilon] = total, float(np.logaddexp.reduce(errors)) + self.spare
+        return self._seen[epsilon]
 
 
 def one_side(plan: LatticePlan, side: Side) -> OneSide:
@@ -108,7 +106,9 @@ def one_side(plan: LatticePlan, side: Side) -> OneSide:
     pair, count = plan.goal.components[0]
     log_moment, highest = -math.inf, -math.inf
     if not plan.split.followed:
-        log_moment, highest = _log_moment(plan), _highest(plan)
+        cut = list(zip(plan.goal.components, plan.cuts, strict=True))
+        tops = [n * pair.largest_up_to(end) for (pair, n), end in cut]
+        log_moment, highest = _log_moment(plan), math.fsum(tops) * (1.0 + 1e-14)
     given, log_more = [], -math.inf
     if plan.split.jumps:
         laws = _jump_laws(plan, side)
@@ -141,15 +141,6 @@ def one_side(plan: LatticePlan, side: Side) -> OneSide:
         _spare(plan),
         log_more,
     )
-
-
-def _highest(plan: LatticePlan) -> float:
-    """Largest sum of the small losses, rounded up."""
-    tops = [
-        n * pair.largest_up_to(cut)
-        for (pair, n), cut in zip(plan.goal.components, plan.cuts, strict=True)
-    ]
-    return math.fsum(tops) * (1.0 + 1e-14)
 
 
 def _log_moment(plan: LatticePlan) -> float:

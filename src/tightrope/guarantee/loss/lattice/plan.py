@@ -171,14 +171,22 @@ def split_at(
     if cut < last:
         log_mass = whole.log_tail(cut) + math.log(count)
         most = COMPOUND_JUMPS if all_jumps else goal.most_jumps
-        jumps = _jumps_needed(log_mass, goal.enough, min(count, most + 1))
+        # the smallest K with C(T, K+1) p^{K+1} below what may be given away; K = T leaves none out
+        while jumps < min(count, most + 1) and goal.enough < (
+            (jumps + 1) * log_mass - float(gammaln(jumps + 2.0))
+        ):
+            jumps += 1
         if jumps > most or (all_jumps and not 0 < 4 * jumps <= count):
             return None
     small = whole.without_jumps(min(cut, last)) if alone else whole
     if jumps > 0 and not small.parts[0][0][-1] > small.parts[0][0][0]:
         return None
     reachable = small.highest() > goal.epsilon * (1.0 + 1e-14)
-    saddle = small.saddle(goal.epsilon, _steepest(goal)) if reachable else _idle(small)
+    if reachable:
+        saddle = small.saddle(goal.epsilon, _steepest(goal))
+    else:
+        value, _, second = small.cumulant(0.0)
+        saddle = Saddle(0.0, value, -math.inf, math.sqrt(second) + 1e-300)
     followed = reachable and (saddle.log_chernoff > goal.enough or jumps == 0)
     tilts: tuple[float, ...] = ()
     hazard = steepest = 0.0
@@ -245,19 +253,6 @@ def _steepest(goal: LatticeGoal) -> float:
         if pair.support[1] < math.inf
     ]
     return MAX_SIZE / max([*spans, 1e-300])
-
-
-def _idle(small: Sketch) -> Saddle:
-    value, _, second = small.cumulant(0.0)
-    return Saddle(0.0, value, -math.inf, math.sqrt(second) + 1e-300)
-
-
-def _jumps_needed(log_mass: float, enough: float, most: int) -> int:
-    """Smallest K with C(T, K+1) p^{K+1} below e^enough, or `most`; K = T leaves nothing out."""
-    for k in range(most):
-        if (k + 1) * log_mass - float(gammaln(k + 2.0)) <= enough:
-            return k
-    return most
 
 
 def _decay(whole: Sketch, loss: float) -> float:
@@ -345,6 +340,7 @@ def staging(goal: LatticeGoal, split: LatticeSplit, nats: float) -> tuple[float,
     tops = [pair.has_jumps for pair, _ in goal.components]
     span = max([0.0, *(float(b - a) for (a, b), top in zip(ends, tops, strict=True) if top)])
     held = _held(goal, split)
+    spread, count = split.small.bulk()[1], sum(n for _, _, n in split.small.parts)
     options = []
     for levels in range(1 + most_levels(min(n for _, n in goal.components))):
         fine = step
@@ -361,7 +357,9 @@ def staging(goal: LatticeGoal, split: LatticeSplit, nats: float) -> tuple[float,
         if levels > 0 and (fine > 1.01 * resolved or held > fine * _LONGEST_STEP):
             continue
         penalty = math.exp(min(4.0 * math.log(fine / asked), _LARGEST_LOG))
-        size = wide / (COARSER**levels * fine) + len(rates) * levels * _level_size(split, fine)
+        # of each level 16 steps of the bulk, and the rare losses beside it
+        level = 3.0 * max(4096.0, 100.0 * spread / (math.sqrt(count) * fine))
+        size = wide / (COARSER**levels * fine) + len(rates) * levels * level
         options.append((size * penalty, levels, fine, size))
     feasible = (
         option
@@ -393,13 +391,6 @@ def _too_long(goal: LatticeGoal, split: LatticeSplit, step: float, levels: int) 
         for rate in rates
         for j in range(levels)
     )
-
-
-def _level_size(split: LatticeSplit, step: float) -> float:
-    """Points of the windows of one level: 16 steps of the bulk and the rare losses beside it."""
-    _, spread = split.small.bulk()
-    count = sum(n for _, _, n in split.small.parts)
-    return 3.0 * max(4096.0, 100.0 * spread / (math.sqrt(count) * step))
 
 
 def _dividing(grids: list[float], step: float) -> float:
