@@ -220,7 +220,7 @@ FAULTS = [
         "tests/unit/numerics/test_lognormal_moments.py",
     ),
     (
-        "theorems/sampling.py::PoissonGaussianExactZdw22.guarantee",
+        "theorems/sampling.py::PoissonGaussianExactZdw22.proved",
         '("remove", "add")',
         '("add",)',
         "tests/unit/test_account.py",
@@ -232,7 +232,7 @@ FAULTS = [
         "tests/attacks/test_stopping.py",
     ),
     (
-        "theorems/releases.py::GaussianGdpDrs19.guarantee",
+        "theorems/releases.py::GaussianGdpDrs19.proved",
         "process.step_mu * math.sqrt(process.steps)",
         "process.step_mu",
         "tests/unit/test_account.py",
