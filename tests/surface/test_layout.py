@@ -146,10 +146,10 @@ MOST_LINES, FEWEST_LINES = 900, 80
 # small, or has more than one user, goes from it, and nothing new comes to it.
 SMALL = words(
     """
-    convex.continued convex.progress guarantee.renyi.region_of_curve
+    guarantee.renyi.region_of_curve
     """
 )
-MOST_SMALL = 3
+MOST_SMALL = 1
 
 BANNED = frozenset({"told", "company", "look", "aside", "nobody", "somebody", "held"})
 # Names with such a word in them; this list only shrinks too.
