@@ -52,7 +52,7 @@ FAULTS = [
         f"{RUN}::{RESUMED}",
     ),
     (
-        f"{TRAIN}::_Buffers.add",
+        f"{TRAIN}::_Buffers.noise",
         "self._stream.rescale(scale / self._scale)",
         "pass",
         f"{RUN}::test_an_adaptive_clip_scales_what_is_taken_back",
@@ -64,7 +64,7 @@ FAULTS = [
         f"{RUN}::{RESUMED}",
     ),
     (
-        f"{TRAIN}::_Replayed.add",
+        f"{TRAIN}::_Replayed.noise",
         "float(weight)",
         "abs(float(weight))",
         f"{RUN}::test_draws_that_are_made_again_are_the_same",
@@ -78,16 +78,16 @@ FAULTS = [
         f"{RUN}::test_noise_belongs_to_one_run_and_its_steps",
     ),
     (
-        "train/spending.py::process_of",
-        "strategy is None",
-        "True",
+        f"{SAMPLERS}::AbstractSampler.process",
+        "getattr(noise, 'strategy', None)",
+        "None",
         f"{RUN}::test_the_least_noise_for_a_budget_is_found",
     ),
-    (f"{SAMPLERS}::SeparatedSampler._at", "place + self._gap", "place + 1", SEPARATE),
+    (f"{SAMPLERS}::SeparatedSampler._batch", "place + self._gap", "place + 1", SEPARATE),
     (
         f"{SAMPLERS}::CyclicPoissonSampler._batch",
-        "self._place % self._cycle",
-        "(self._place + self._place // self._cycle) % self._cycle",
+        "place % self._cycle",
+        "(place + place // self._cycle) % self._cycle",
         SEPARATE,
     ),
     # what one record moves

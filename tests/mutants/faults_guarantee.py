@@ -5,18 +5,18 @@ LOSS = "guarantee/loss/"
 INVERSE, CONTOUR, LINE, PROFILE, LATTICE, SAMPLING, SAMPLED = (
     f"{LOSS}{name}.py"
     for name in (
-        "contour/line",
-        "contour/integral",
-        "contour/line",
+        "contour",
+        "contour",
+        "contour",
         "profile",
-        "lattice/inverse",
+        "lattice/answers",
         "pairs/sampling",
         "pairs/sampled",
     )
 )
 ROUNDING = "numerics/rounding.py"
 BINARY, OF_BINARY = (
-    "guarantee/renyi/randomized_response.py",
+    "guarantee/renyi/kernel.py",
     "tests/unit/guarantee/test_renyi_binary.py",
 )
 CELLS, OF_CELLS = f"{LOSS}renyi.py", "tests/unit/guarantee/test_renyi_cells.py"
@@ -29,16 +29,21 @@ FAULTS = [
         "False",
         OF_CELLS,
     ),
-    (f"{BINARY}::log_chi_of_gamma", "(power > _LARGE) | np.isinf(chi)", "power > 0.0", OF_BINARY),
     (
         f"{BINARY}::log_chi_of_gamma",
-        "(power > _LARGE) | np.isinf(chi)",
-        "power > _LARGE",
+        "(power > _LARGEST_POWER) | np.isinf(chi)",
+        "power > 0.0",
+        OF_BINARY,
+    ),
+    (
+        f"{BINARY}::log_chi_of_gamma",
+        "(power > _LARGEST_POWER) | np.isinf(chi)",
+        "power > _LARGEST_POWER",
         OF_BINARY,
     ),
     (
         f"{BINARY}::gamma_of_log_chi",
-        "(value > _LARGE) | np.isinf(near)",
+        "(value > _LARGEST_POWER) | np.isinf(near)",
         "value > -np.inf",
         OF_BINARY,
     ),
@@ -141,9 +146,9 @@ FAULTS = [
         ENDS,
     ),
     (
-        f"{CONTOUR}::_exceeds",
-        "math.log",
-        "0.1 + math.log",
+        f"{CONTOUR}::epsilon_and_reverse",
+        "infinite.lower > log_target",
+        "infinite.lower > 0.1 + log_target",
         ENDS,
     ),
     (
@@ -195,7 +200,7 @@ FAULTS = [
     ),
     (f"{KIND}::_ruled_out", "1.0 + 4e-13", "1.0 - 1e-11", ENDS),
     (
-        "guarantee/gaussian/profile.py",
+        "tightrope_reproduce/formulas/gaussian_noise.py",
         "_UP = 1.0 + 4.0 * ULP",
         "_UP = 1.0 - 4.0 * ULP",
         ENDS,

@@ -24,20 +24,12 @@ from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import Components, Side, infinite_log_mass, largest_loss
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.grouping import grouped
+from tightrope.guarantee.loss.lattice.best import best_plan
 from tightrope.guarantee.loss.lattice.law import OneSide, one_side
-from tightrope.guarantee.loss.lattice.plan import LatticePlan, best_plan, plain_plan
+from tightrope.guarantee.loss.lattice.plan import LatticePlan, plain_plan
 from tightrope.guarantee.loss.lattice.sketch import sketch_of
 from tightrope.guarantee.loss.pairs import GaussianPair
 from tightrope.numerics.interval import Interval
-
-__all__ = [
-    "Methods",
-    "SecondMethod",
-    "SecondVerdict",
-    "confirm_delta",
-    "confirm_epsilon",
-    "second_method",
-]
 
 _MOST_KINDS, _MOST_WORK = 16, 2e5  # of a quick look: kinds of steps, points of windows
 # widths of ln delta asked for: to contradict, to prove again, to do either thoroughly
@@ -76,7 +68,8 @@ class _Look:
 
     def seems_far_below(self) -> bool:
         """Does a rough picture, which proves nothing, put this order well below the claim?"""
-        if self.thorough or any(pair.has_jumps for pair, _ in self.order):
+        unbounded = len(self.order) > _MOST_KINDS  # `bound` follows no more: nothing to save
+        if self.thorough or unbounded or any(pair.has_jumps for pair, _ in self.order):
             return False
         return sketch_of(self.order).saddle(self.epsilon).log_delta < math.log(self.delta) - _FAR
 

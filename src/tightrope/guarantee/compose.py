@@ -19,7 +19,7 @@ from typing import Any
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian.profile import compose_mu
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
@@ -31,8 +31,6 @@ from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.pairs import DiscretePair, GaussianPair
 from tightrope.process import Adjacency, same_adjacency
 from tightrope.validate import check_count
-
-__all__ = ["compose"]
 
 _NEGLIGIBLE, _ROUNDING = 1e-30, 1e-14
 

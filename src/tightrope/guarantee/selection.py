@@ -26,14 +26,12 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.gaussian.profile import delta_bounds
+from tightrope.guarantee.gaussian import delta_bounds
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, known_renyi
 from tightrope.numerics.roots import crossing
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_positive
-
-__all__ = ["binomial_selection", "selection_guarantee", "trial_mu", "selected_renyi"]
 
 # Orders b over which the middle term of `binomial_selection` is minimised: all of them are valid.
 _ORDERS = np.concatenate([np.linspace(1.05, 10.0, 60), np.geomspace(11.0, 2000.0, 40)])

@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["LARGEST_SCALE", "DiscreteGaussian", "below", "exp_bounds"]
-
 # Up to this every whole number of step 3 is exact in float64.
 LARGEST_SCALE = 2**44
 _BLOCKS = 8  # to one s
@@ -191,8 +189,6 @@ def _weights(scale: int, width: int, bits: int) -> list[tuple[int, int]]:
 
 # ---- exp(-x) of a rational x between two whole numbers, and coins that fall exactly so often -----
 # Everything here is integer arithmetic: no rounding can move a probability.
-
-
 WORD = 64
 
 Bounds = Callable[[int], tuple[int, int]]

@@ -19,25 +19,6 @@ from tightrope.errors import NotCertified
 from tightrope.numerics.quadrature import FloatArray
 from tightrope.numerics.rounding import UNIT
 
-__all__ = [
-    "AbstractFamily",
-    "SumLaw",
-    "Samples",
-    "Wanted",
-    "SumOnLine",
-    "MAX_WORK",
-    "ComplexArray",
-    "TiltedNodes",
-    "tilted_nodes",
-    "log1p_complex",
-    "log_error",
-    "Decay",
-    "Layers",
-    "layers_of_steps",
-    "no_decay",
-    "LOG_MASS_SLACK",
-]
-
 MAX_WORK = 2e8  # frequencies x points of one family
 
 
@@ -259,13 +240,9 @@ def _check_work(nodes: TiltedNodes, log_mass: FloatArray | None, wanted: Wanted)
 # With M(z) = int e^{zx} dF(x) and points x_j of weight p_j (the tilted law at c, summing to 1),
 # M(c + iy)/M(c) = e^{i y m} (1 + sum_j p_j (e^{iy d_j} - 1)),   d_j = x_j - m,  m any centre.
 # Writing frequency n dy as a dy + b A dy, e^{iy d} - 1 = u + v + u v with u, v small: thin tables
-# and
-# one matrix product replace a table of all frequencies, and no digit is lost for |y d| << 1. The
-# thin
-# tables are made from thinner ones in the same way, so that few sines are taken.
-# Every array has one row for each law of a family.
-
-
+# and one matrix product replace a table of all frequencies, and no digit is lost for |y d| << 1.
+# The thin tables are made from thinner ones in the same way, so that few sines are taken. Every
+# array has one row for each law of a family.
 ComplexArray = NDArray[np.complex128]
 # e^{iyd} - 1 (laws, frequencies, points), and sum_j p_j (e^{iy d_j} - 1 - iy d_j)
 _Turned = tuple[ComplexArray, ComplexArray]
@@ -440,8 +417,6 @@ def tilted_nodes(
 # Every unimodal density is a mixture of uniform laws on its level sets (the layer cake), and the
 # transform of a uniform law of length l is at most sup_{x >= yl/2} |sin x / x|, which falls with y.
 # What the layers do not cover counts with its full mass (docs/certificate_argument.md, 3.2).
-
-
 LOG_MASS_SLACK = 1e-6
 _SIDE_LOBE = 0.2172337  # > the largest |sin x/x| beyond its first zero
 

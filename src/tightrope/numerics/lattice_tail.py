@@ -25,8 +25,6 @@ from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
-__all__ = ["TailTable", "TailLadder", "tail_table", "shared_mass", "CELL_ERROR"]
-
 _BLOCK_RANGE = 300.0  # nats of tilt inside one block of the running sums
 _ALL = 1e300  # ln of an error beside which nothing is left
 _LONGEST_BLOCK = 1 << 14  # points: keeps the work space small
@@ -174,8 +172,6 @@ def tail_table(measure: LatticeMeasure) -> TailTable:
 # Error: Gauss-Legendre on an analytic integrand. With x = width * (|s| + mu + 1) and the Bernstein
 # ellipse of parameter rho (half axis R = rho width / 4), the relative error of a panel is at most
 # (64/15) rho^{-2n} e^{R (|s| + R + mu)} (R/width + 1); the table below keeps it under 2e-15.
-
-
 CELL_ERROR = 2e-15
 _PANELS = ((2e-3, 3), (2e-2, 4), (2e-1, 6), (1.0, 8))  # largest x, nodes
 _BOUNDS = np.array([bound for bound, _ in _PANELS])

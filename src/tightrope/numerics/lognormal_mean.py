@@ -33,17 +33,6 @@ from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "LogMean",
-    "log_mean",
-    "Transform",
-    "unit_of",
-    "log_real_transform",
-    "log_power_mean",
-    "log_positive_moments",
-    "log_negative_moments",
-]
-
 # angle of the arms, half-width of the strip: a wide path for heavy tails, a narrow one for the rest
 _NUMBER = np.longdouble  # 64 binary digits on most machines; where it has fewer, errors are larger
 _WIDE, _NARROW = (0.42, 0.4), (0.17, 0.16)
@@ -339,10 +328,7 @@ def _log_beyond(count: int, mu: float, angle: float, scale: float, end: float) -
 # Error: trapezoidal sums in a strip of half-width spin/mu, in which |e^(-vX) - 1| <= |v| X
 # (Trefethen
 # and Weideman 2014, Theorem 5.1): kept, with the cut ends, below 6 |v| e^-nats. Rounding of the
-# sum:
-# 40 units of the sum of |terms| (NumPy adds in pairs).
-
-
+# sum: 40 units of the sum of |terms| (NumPy adds in pairs).
 _BLOCK = 128  # values of v at a time
 _SPIN = 0.55
 _REAL_NATS, _REAL_REACH = 90.0, 14.0
@@ -428,8 +414,7 @@ def log_power_mean(count: int, mu: float, power: int) -> float:
 
 # ---- Moments of M, the likelihood ratio of one epoch of balls in bins ----------------------------
 # M = (1/t) sum_i X_i with independent lognormal X_i = e^(mu g_i - mu^2/2) of mean 1: where the
-# record
-# went decides which of t noisy sums is moved. Under the law without the record,
+# record went decides which of t noisy sums is moved. Under the law without the record,
 #     D_a(with || without) = ln E[M^a]/(a - 1),   D_a(without || with) = ln E[M^(1-a)]/(a - 1).
 # Positive whole powers are coefficients of a power series; negative powers are one integral,
 #     E[M^-s] = (1/Gamma(s)) int_0^inf u^(s-1) phi(u/t)^t du,   phi(v) = E[e^(-v X)].
@@ -439,8 +424,6 @@ def log_power_mean(count: int, mu: float, power: int) -> float:
 # d = pi/(2 mu), where |e^(-v X)| <= 1 still; for u = e^w, in w, any d < pi/2, where the integrand
 # is at most (cos d)^-s of itself. Both are kept below e^-50, the cut ends are bounded (ln phi(e^w)
 # is concave in w: e^(-e^w) and the normal law are log-concave), and rounding is added to exponents.
-
-
 _DECIMALS = Context(prec=80, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _STEP, _LEFT = 0.02, -60.0  # of w = ln u
 _MOMENT_NATS, _DROP = 60.0, 45.0

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tightrope.errors import NotCertified
 
-__all__ = ["Crossing", "crossing", "last_integer"]
-
 
 @dataclass(frozen=True)
 class Crossing:

@@ -26,8 +26,9 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.renyi import closed_gamma, one_sided, two_sided
 from tightrope.guarantee.renyi.best import ROUTES
+from tightrope.guarantee.renyi.closed_forms import theorem4_gamma
+from tightrope.guarantee.renyi.optimal import one_sided_gamma, two_sided_gamma
 from tightrope.interop import Reading, Setting
 from tightrope.interop.setting import UNSAID, Level, parse_number, unknown
 from tightrope.numerics.interval import Interval
@@ -237,8 +238,8 @@ def renyi_view(
 
 def to_renyi_view(epsilon: float, delta: float, order: float) -> dict[str, Any]:
     """The largest Renyi level that still forces (epsilon, delta)-DP: the budget of a filter."""
-    two, one = two_sided.gamma(order, epsilon, delta), one_sided.gamma(order, epsilon, delta)
-    closed = closed_gamma.gamma(order, epsilon, delta)
+    two, one = two_sided_gamma(order, epsilon, delta), one_sided_gamma(order, epsilon, delta)
+    closed = theorem4_gamma(order, epsilon, delta)
     rows = (
         ("two_sided", "optimum, both directions", "exact", "Theorem 3 made two-sided", two[0]),
         ("one_sided", "optimum, one direction", "lower bound", "Theorem 3", one[0]),

@@ -8,10 +8,10 @@ from typing import Any, final
 
 import numpy as np
 
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.approx import advanced, amplified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.process import (
@@ -90,7 +90,7 @@ def epsilon_upper(rate: float, mu: float, steps: int, delta: float) -> float:
 
 def _step_epsilon(rate: float, mu: float, delta: float) -> float:
     """Epsilon of one sampled step whose Gaussian part has this delta."""
-    eps = profile.epsilon_interval(min(delta, 1.0), mu).upper
+    eps = profile.epsilon_bounds(min(delta, 1.0), mu).upper
     if rate == 1.0 or math.isinf(eps):
         return eps
     return amplified(eps, 0.0, rate, Adjacency.ADD_OR_REMOVE)[0]

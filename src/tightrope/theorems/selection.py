@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.gaussian.profile import delta_bounds
+from tightrope.guarantee.gaussian import delta_bounds
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.selection import binomial_selection, selection_guarantee

@@ -77,15 +77,16 @@ def noisy_adam(
             f"floor={floor!r} is the least corrected second moment, and correct_noise_bias is "
             "False: there is nothing to correct. Set it to True, or leave floor out."
         )
+    own = _trainable(model)
     if not correct_noise_bias:
-        rule = torch.optim.Adam(_trainable(model), lr=learning_rate, betas=betas)
+        rule = torch.optim.Adam(own, lr=learning_rate, betas=betas)
         return private(model, rule, data, loss, **options)
     if isinstance(options.get("clip"), AdaptiveClip):
         raise InvalidInput(
             "correct_noise_bias=True needs noise of one variance, and AdaptiveClip changes it "
             "at every step. Use FlatClip, or leave the correction out."
         )
-    corrected = CorrectedAdam(_trainable(model), lr=learning_rate, betas=betas, floor=floor)
+    corrected = CorrectedAdam(own, lr=learning_rate, betas=betas, floor=floor)
     run = private(model, corrected, data, loss, **options)
     deviation = run.noise.noise_multiplier * run.sensitivity_charged / run.expected_batch_size
     corrected.set_noise_variance(deviation**2, floor)

@@ -13,26 +13,21 @@ or, without a loop, Trainer(model, optimizer, data, loss, ..., evaluation=..., l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, final
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tightrope.calibrate import Target, find_noise
-from tightrope.errors import BudgetExceeded, InvalidInput
-from tightrope.ledger.book import noise_that_fits
+from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip, FlatClip
 from tightrope.train.correlated_noise import CorrelatedNoise
 from tightrope.train.data import loader_settings
-from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.fitting import Evaluation, Logger, Outcome, evaluate, fit
-from tightrope.train.noise import GaussianNoise, Noise
-from tightrope.train.ranks import by_rank_0
+from tightrope.train.noise import DiscreteGaussianNoise, GaussianNoise, Noise
 from tightrope.train.run import PrivateRun
 from tightrope.train.samplers import AbstractSampler, PoissonSampler
-from tightrope.train.spending import Budget, Reserved, process_of
+from tightrope.train.spending import Budget, least_noise
 from tightrope.validate import (
     check_count,
     check_positive,
@@ -40,7 +35,7 @@ from tightrope.validate import (
     warn_if_it_promises_nothing,
 )
 
-__all__ = ["Trainer", "length_of", "noise_for", "poisson_sampler", "private"]
+__all__ = ["Trainer", "length_of", "poisson_sampler", "private"]
 
 
 def private(
@@ -91,7 +86,14 @@ def private(
         raise InvalidInput("Give either clip or clip_norm; clip has a norm of its own.")
     if clip is None:
         clip = FlatClip(1.0 if clip_norm is None else clip_norm)
-    budget = _budget(budget, epsilon, delta, records)
+    if epsilon is not None:
+        if budget is not None:
+            raise InvalidInput(
+                "Give the budget once: as epsilon and delta, or as budget=Budget(...)."
+            )
+        if delta is None and records is None:
+            raise InvalidInput("delta is missing, and without records there is no default for it.")
+        budget = Budget(epsilon, default_delta(records or 0) if delta is None else delta)
     if noise is None or (isinstance(noise, CorrelatedNoise) and not noise.sized):
         noise = _noise(budget, sampler, length, arithmetic, noise)
     run = PrivateRun(
@@ -100,8 +102,7 @@ def private(
         arithmetic=arithmetic, **options,
     )  # fmt: skip
     if run.delta is not None:
-        asked = run.ledger.budget
-        spent = 0.0 if asked is None or asked.epsilon is None else asked.epsilon
+        spent = 0.0 if budget is None or budget.epsilon is None else budget.epsilon
         warn_if_it_promises_nothing(spent, run.delta, records if sampler.users is None else None)
     return run
 
@@ -152,31 +153,6 @@ class Trainer:
         return evaluate(self.run, self._how["evaluation"])
 
 
-def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> GaussianNoise:
-    """The least Gaussian noise with which `steps` steps stay within the budget, certified.
-
-    Of what a ledger has left, the least in hundredths.
-    """
-    return GaussianNoise(_least_noise(budget, sampler, GaussianNoise(1.0), steps))
-
-
-def _least_noise(budget: Budget, sampler: AbstractSampler, kind: Noise, steps: int) -> float:
-    """Of noise of this kind, whose own noise multiplier is 1."""
-    run = process_of(sampler, kind, check_count(steps, "steps", low=1))
-    noise = 0.0
-    if budget.pair is not None:
-        protected = run if sampler.users is None else sampler.users.process(run)
-        noise = find_noise(protected, Target.approx_dp(*budget.pair)).value
-    if budget.dataset is None:
-        return noise
-    start = replace(run, noise_multiplier=max(noise, 1.0))
-    excess = Reserved(budget.ledger, budget.dataset).excess
-    left = by_rank_0(lambda: noise_that_fits(start, excess))
-    if left is None:
-        raise BudgetExceeded(f"No noise makes {steps} steps fit into {budget.dataset!r}.")
-    return max(noise, left)
-
-
 def poisson_sampler(records: int | None, batch_size: int | None) -> PoissonSampler:
     """Each of so many records joins a batch with the same chance; public numbers, both."""
     if records is None or batch_size is None:
@@ -217,20 +193,6 @@ def length_of(sampler: AbstractSampler, steps: int | None, epochs: float | None)
     return max(1, round(float(check_positive(epochs, "epochs")) * per_epoch))
 
 
-def _budget(
-    budget: Budget | None, epsilon: float | None, delta: float | None, records: int | None
-) -> Budget | None:
-    if epsilon is None:
-        return budget
-    if budget is not None:
-        raise InvalidInput("Give the budget once: as epsilon and delta, or as budget=Budget(...).")
-    if delta is None:
-        if records is None:
-            raise InvalidInput("delta is missing, and without records there is no default for it.")
-        delta = default_delta(records)
-    return Budget(epsilon, delta)
-
-
 def _noise(
     budget: Budget | None,
     sampler: AbstractSampler,
@@ -243,9 +205,7 @@ def _noise(
             "The noise is not known: give epsilon and a length (epochs or steps), from which the "
             "least noise is found, or noise=GaussianNoise(1.1)."
         )
-    if correlated is not None:
-        return correlated.of(_least_noise(budget, sampler, correlated.of(1.0), length))
-    found = noise_for(budget, sampler, steps=length)
-    if arithmetic == "strict":
-        return DiscreteGaussianNoise(found.noise_multiplier)
-    return found
+    make = DiscreteGaussianNoise if arithmetic == "strict" else GaussianNoise
+    of: Callable[[float], Noise] = make if correlated is None else correlated.of
+    kind = GaussianNoise(1.0) if correlated is None else of(1.0)
+    return of(least_noise(budget, sampler, kind, length))

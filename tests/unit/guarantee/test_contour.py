@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.guarantee.complex_cumulant import cumulant
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.gaussian.profile import log_gaussian_delta
+from tightrope.guarantee.gaussian import log_gaussian_delta
 from tightrope.guarantee.loss import contour
 from tightrope.guarantee.loss.abstract import sum_law
-from tightrope.guarantee.loss.contour.line import certified_value
+from tightrope.guarantee.loss.contour import certified_value
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     Direction,
@@ -27,7 +28,7 @@ from tightrope.guarantee.loss.pairs import (
     randomized_response_pair,
 )
 from tightrope.guarantee.loss.pairs.sampling import log_ratio
-from tightrope.guarantee.loss.renyi import cumulant, renyi
+from tightrope.guarantee.loss.renyi import renyi
 
 PAIRS: list[AbstractLossPair] = [
     GaussianPair(0.7),

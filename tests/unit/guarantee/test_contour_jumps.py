@@ -11,10 +11,10 @@ from scipy.special import ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour, profile
-from tightrope.guarantee.loss.contour.integral import without_rare
-from tightrope.guarantee.loss.contour.line import certified_value
+from tightrope.guarantee.loss.contour import certified_value, without_rare
 from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair
-from tightrope.guarantee.loss.pairs.sampled import PartCumulant, SampledCumulant
+from tightrope.guarantee.loss.pairs.sampled import SampledCumulant
+from tightrope.guarantee.loss.pairs.sampled_cut import PartCumulant
 from tightrope.guarantee.loss.pairs.sampling import log_ratio, point_of_log_ratio
 
 RATE, MU = 1e-4, 1.3

@@ -8,7 +8,7 @@ import pytest
 
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import contour, profile
-from tightrope.guarantee.loss.contour.line import are_reversed, log_chernoff
+from tightrope.guarantee.loss.contour import are_reversed, log_chernoff
 from tightrope.guarantee.loss.pairs import (
     GaussianPair,
     LaplacePair,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from mpmath import exp, fsum, log, log1p, mp, mpc, mpf, pi, sqrt
+from tests.unit.guarantee.complex_cumulant import cumulant
 
 from tightrope.guarantee import check
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.pairs import SampledGaussianPair
-from tightrope.guarantee.loss.pairs.sampled import PartCumulant, SampledCumulant
-from tightrope.guarantee.loss.renyi import cumulant
+from tightrope.guarantee.loss.pairs.sampled import SampledCumulant
+from tightrope.guarantee.loss.pairs.sampled_cut import PartCumulant
 
 
 def exact_cumulant(pair: SampledGaussianPair, z: complex) -> mpc:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.special import gammaln, logsumexp
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.gaussian.profile import log_gaussian_delta
+from tightrope.guarantee.gaussian import log_gaussian_delta
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.lattice.plan import best_plan
+from tightrope.guarantee.loss.lattice.best import best_plan
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,
@@ -177,13 +177,12 @@ def test_two_steps_in_the_hard_regime_agree_with_quadrature(
 
 def test_jumps_and_plain_lattice_agree_near_the_phase_transition() -> None:
     components = ((SampledGaussianPair(1e-4, 1.25), 10000),)
-    fine = lattice.explain(components, 0.06, 1e-4)
-    rough = lattice.log_delta(components, 0.06, 0.3)
-    assert fine.jumps > 0
-    assert fine.reached
-    assert fine.log_delta.meets(rough)
-    assert fine.log_delta.lower <= math.log(1.355e-5) + 5e-4
-    assert math.log(1.355e-5) - 5e-4 <= fine.log_delta.upper
+    law, fine = lattice.law_at(components, 0.06, 1e-4)
+    assert law.plan.split.jumps > 0
+    assert fine.width <= 1e-4
+    assert fine.meets(lattice.log_delta(components, 0.06, 0.3))
+    assert fine.lower <= math.log(1.355e-5) + 5e-4
+    assert math.log(1.355e-5) - 5e-4 <= fine.upper
 
 
 def test_both_directions_meet_at_epsilon_zero() -> None:
@@ -250,13 +249,6 @@ def test_trivial_answers() -> None:
     assert lattice.epsilon(((approx_pair(0.1, 1e-3), 2),), 1e-4) == Interval.exact(math.inf)
     unbounded = lattice.epsilon(((SampledGaussianPair(0.1, 1.0), 3),), 0.0)
     assert unbounded.upper == math.inf
-
-
-def test_every_part_of_the_width_is_stated() -> None:
-    found = lattice.explain(((SampledGaussianPair(0.01, 1.0), 100),), 1.0, 1e-4)
-    parts = found.discretisation + found.rounding + found.given_away
-    assert found.log_delta.width <= parts * (1 + 1e-6) + 1e-12
-    assert found.reached == (found.log_delta.width <= 1e-4)
 
 
 def test_too_many_kinds_of_steps_are_refused_with_the_way_out() -> None:

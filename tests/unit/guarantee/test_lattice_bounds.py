@@ -15,8 +15,10 @@ from scipy.special import logsumexp
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import JumpLaw, infinite_log_mass
-from tightrope.guarantee.loss.lattice.law import OneSide, compound_jumps, log_jump_sum, one_side
-from tightrope.guarantee.loss.lattice.plan import best_plan, plain_plan
+from tightrope.guarantee.loss.lattice.best import best_plan
+from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
+from tightrope.guarantee.loss.lattice.law import OneSide, one_side
+from tightrope.guarantee.loss.lattice.plan import plain_plan
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,
@@ -26,7 +28,8 @@ from tightrope.guarantee.loss.pairs import (
     SampledGaussianPair,
     approx_pair,
 )
-from tightrope.guarantee.loss.pairs.normals import LOG_CUT_OFF, NormalJumps
+from tightrope.guarantee.loss.pairs.jumps import NormalJumps
+from tightrope.guarantee.loss.pairs.normals import LOG_CUT_OFF
 from tightrope.guarantee.loss.pairs.sampling import log_ratio
 from tightrope.numerics.lattice import LatticeMeasure
 
@@ -217,7 +220,7 @@ def test_infinite_losses_are_in_both_ends() -> None:
 
 def test_what_is_only_bounded_is_added_below_the_largest_sum() -> None:
     plan = plain_plan(((SampledGaussianPair(0.05, 1.0), 10),), 1.0, -7.0, 0.1)
-    side = side_of("upper", log_moment=plan.rate * 1.0 + math.log(2e-3))
+    side = side_of("upper", log_moment=plan.split.saddle.rate * 1.0 + math.log(2e-3))
     assert math.exp(side.log_upper(1.0)) == pytest.approx(1e-3 + 1e-5 + 3e-6 + 2e-3, rel=1e-9)
     assert math.exp(side.log_given(60.0)) == pytest.approx(3e-6, rel=1e-9)
 
@@ -247,7 +250,7 @@ def test_everything_not_followed_is_given_away() -> None:
     """Losses beyond the last, numbers of jumps beyond the largest, s < -40."""
     parts = ((SampledGaussianPair(1e-6, 1.0), 1000),)
     plan = best_plan(parts, 2e-4, -20.0, 0.01)
-    assert plan.jumps > 0 and not plan.compound
+    assert plan.split.jumps > 0 and not plan.compound
     side = one_side(plan, "upper")
     with mp.workdps(30):
         q, mu = mpf(1e-6), mpf(1)
@@ -256,7 +259,7 @@ def test_everything_not_followed_is_given_away() -> None:
             return (1 - q) * mpmath.ncdf(-mpf(s)) + q * mpmath.ncdf(mu - s)
 
         least = 1000 * beyond(plan.last)
-        k = plan.jumps + 1
+        k = plan.split.jumps + 1
         least += mpmath.binomial(1000, k) * beyond(plan.cuts[0]) ** k
         assert float(mpmath.log(least)) <= side.log_left_out + 1e-9
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tightrope import GaussianMechanism, account, compose
-from tightrope.guarantee.gaussian.profile import delta_interval
+from tightrope.guarantee.gaussian import delta_bounds
 from tightrope.guarantee.kinds.profile import ProfileGuarantee, _convex_below, pair_above
 
 
@@ -31,10 +31,10 @@ def test_the_convex_function_lies_between_the_truth_and_its_bounds(seed: int, sc
 def test_a_grid_that_reaches_far_loses_no_mass(top: float) -> None:
     """Near e^-60 a profile is 1 less rounding: slopes there once made a tenth of it infinite."""
     mu, grid = 0.5, np.concatenate([np.linspace(0.0, 5.0, 1001), np.linspace(5.01, top, 200)])
-    pair = pair_above(*(2 * [lambda epsilon: delta_interval(epsilon, mu).upper]), grid)
-    assert pair.infinite_mass < delta_interval(5.0, mu).upper + 1e-14
+    pair = pair_above(*(2 * [lambda epsilon: delta_bounds(epsilon, mu).upper]), grid)
+    assert pair.infinite_mass < delta_bounds(5.0, mu).upper + 1e-14
     for epsilon in (0.0, 0.1, 1.0, 2.5):
-        found, true = math.exp(pair.log_delta_single(epsilon).upper), delta_interval(epsilon, mu)
+        found, true = math.exp(pair.log_delta_single(epsilon).upper), delta_bounds(epsilon, mu)
         assert true.lower <= found <= true.upper * (1 + 1e-3) + 1e-14
 
 
@@ -43,7 +43,7 @@ def test_bounds_that_are_no_profile_compose_above_the_truth(mu: float) -> None:
     """Loose around epsilon 0, where a bound may be 1, and close where it matters."""
 
     def bound(epsilon: float) -> float:
-        return min(1.0, delta_interval(epsilon, mu).upper * (1.0 + 3.0 * math.exp(-8.0 * epsilon)))
+        return min(1.0, delta_bounds(epsilon, mu).upper * (1.0 + 3.0 * math.exp(-8.0 * epsilon)))
 
     loose = ProfileGuarantee(bound)
     other = account(GaussianMechanism(2.0)).guarantee(1e-5)

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from tightrope.guarantee.renyi.randomized_response import (
+from tightrope.guarantee.renyi.kernel import (
     gamma_of_log_chi,
     log_chi,
     log_chi_of_gamma,

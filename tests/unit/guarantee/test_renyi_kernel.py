@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tightrope.guarantee.renyi.kernel import log_expm1, log_kernel, softplus
-from tightrope.guarantee.renyi.randomized_response import divergence_bounds, log_odds_bounds
+from tightrope.guarantee.renyi.optimal import divergence_bounds, log_odds_bounds
 
 ULP = 2.0**-52
 

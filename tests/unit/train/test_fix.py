@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tightrope.errors import InvalidInput
-from tightrope.train.fix import fix
+from tightrope.train.checks import fix
 from tightrope.train.private import private
 
 

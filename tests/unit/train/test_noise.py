@@ -99,12 +99,6 @@ def test_noise_beyond_what_the_sampler_draws_is_refused():
         DiscreteGaussianNoise(1e4)
 
 
-def test_the_old_name_still_imports():
-    with pytest.warns(DeprecationWarning, match="DiscreteGaussianNoise"):
-        from tightrope.train import GridGaussianNoise
-    assert GridGaussianNoise is DiscreteGaussianNoise
-
-
 def test_every_tensor_gets_its_own_noise_whatever_the_grouping(monkeypatch):
     sums = [torch.zeros(7), torch.zeros(3, 4, dtype=torch.float64), torch.zeros(0), torch.zeros(50)]
     sums += [torch.zeros(5, 6).t()]  # not to be cut by a view

@@ -23,7 +23,8 @@ from tightrope.train.optimizers import (
     noisy_adamw,
     noisy_sgd,
 )
-from tightrope.train.private import noise_for, private
+from tightrope.train.private import private
+from tightrope.train.spending import noise_for
 from tightrope_reproduce.learning.printed_adam import PrintedAdam
 
 RULES = [

@@ -17,8 +17,6 @@ from tightrope.numerics.rounding import ULP, log_down, over_down, rest_down, res
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_probability, check_real
 
-__all__ = ["GroupGuarantee", "group", "replaced"]
-
 _STEPS, _SMALLEST_DELTA = 40, 1e-300
 _BEYOND = 1e-7  # of where two lines meet
 
@@ -58,8 +56,15 @@ class GroupGuarantee(Guarantee):
     def _one_delta(self, epsilon: float) -> Interval:
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
         eps = check_real(epsilon, "epsilon", low=0.0)
-        upper = min(self._chain_delta(eps), self._flat_delta(eps))
+        upper = self._most_delta(eps)
         return Interval(min(self.inner.delta(eps).lower, upper), upper)
+
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Without the lower end of `delta`, which is another question to `inner`."""
+        return self._most_delta(epsilon) <= delta
+
+    def _most_delta(self, epsilon: float) -> float:
+        return min(self._chain_delta(epsilon), self._flat_delta(epsilon))
 
     def _chain_delta(self, epsilon: float) -> float:
         each = over_down(epsilon, self.size)

@@ -12,7 +12,7 @@ from typing import final
 from tightrope.errors import NotCertified
 from tightrope.guarantee import tradeoff
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian.profile import group_mu
+from tightrope.guarantee.gaussian import group_mu
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
@@ -32,8 +32,6 @@ from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.rounding import rest_down, rest_up
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
-
-__all__ = ["LossGuarantee"]
 
 _WIDE = 1e-3
 
@@ -111,7 +109,9 @@ class LossGuarantee(Guarantee):
 
     def _found_epsilon(self, delta: float) -> Interval:
         found = self._closest(
-            lambda: profile.worst_epsilon(self.orders, delta), lambda other: other.epsilon(delta)
+            lambda: profile.worst_epsilon(self.orders, delta),
+            lambda other: other.epsilon(delta),
+            lambda other, most: other.proves(most, delta),
         )
         return self._shown(found, lambda: profile.worst_epsilon(self.attained, delta))
 
@@ -132,24 +132,35 @@ class LossGuarantee(Guarantee):
         """delta(epsilon) of the pairs themselves, whether two data sets attain it or not."""
         eps = check_real(epsilon, "epsilon")
         found = self._closest(
-            lambda: profile.worst_delta(self.orders, eps), lambda other: other.delta(eps)
+            lambda: profile.worst_delta(self.orders, eps),
+            lambda other: other.delta(eps),
+            lambda other, most: other.proves(eps, most),
         )
         most = max(_most(order, eps) for order in self.orders)
         return Interval(min(found.lower, most), min(found.upper, most))
 
     def _closest(
-        self, own: Callable[[], Interval], of: Callable[[Guarantee], Interval]
+        self,
+        own: Callable[[], Interval],
+        of: Callable[[Guarantee], Interval],
+        is_better: Callable[[Guarantee, float], bool],
     ) -> Interval:
-        """The answer of the pairs, with the upper end of `otherwise` where theirs is far off."""
+        """The answer of the pairs, with the upper end of `otherwise` where theirs is far off.
+
+        is_better: whether `otherwise` proves an upper end too, which takes less than its answer.
+        """
         try:
             found = own()
         except NotCertified:
             if self.otherwise is None:
                 raise
             return Interval(0.0, of(self.otherwise).upper)
-        if self.otherwise is None or found.upper - found.lower <= _WIDE * found.upper:
+        other = self.otherwise
+        if other is None or found.upper - found.lower <= _WIDE * found.upper:
             return found
-        return Interval(found.lower, max(found.lower, min(found.upper, of(self.otherwise).upper)))
+        if found.upper < math.inf and not is_better(other, found.upper):
+            return found
+        return Interval(found.lower, max(found.lower, min(found.upper, of(other).upper)))
 
     def _one_renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""

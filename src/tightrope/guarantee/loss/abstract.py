@@ -24,10 +24,6 @@ from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray
 
-__all__ = ["AbstractLossPair", "Components", "Group", "JumpLaw", "Jumps", "LogMasses", "Side"]
-__all__ += ["joint_members", "law_of", "sum_law"]
-__all__ += ["as_losses", "extreme", "infinite_log_mass", "is_single", "largest_loss", "mirrored"]
-
 # ln of a mass under P, and ln of the mass of the same event under Q
 LogMasses = tuple[FloatArray, FloatArray]
 Side = Literal["upper", "lower"]

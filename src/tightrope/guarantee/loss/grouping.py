@@ -24,12 +24,10 @@ from collections import Counter
 
 import numpy as np
 
-from tightrope.guarantee.gaussian.profile import compose_mu
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components, Group, Side
 from tightrope.guarantee.loss.pairs.gaussian import GaussianPair
 from tightrope.validate import FloatArray
-
-__all__ = ["grouped"]
 
 _MARGIN = 1e-14  # rounding of a sum of squares
 

@@ -21,24 +21,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.renyi import balle, classical, closed_epsilon, optimal
-from tightrope.guarantee.renyi._arrays import checked_delta, checked_epsilon
+from tightrope.guarantee.renyi.closed_forms import (
+    balle_delta,
+    balle_epsilon,
+    classical_delta,
+    classical_epsilon,
+    lemma1_delta,
+    lemma1_epsilon,
+)
+from tightrope.guarantee.renyi.kernel import checked_delta, checked_epsilon
+from tightrope.guarantee.renyi.optimal import optimal_delta, optimal_epsilon
 from tightrope.validate import FloatArray, check_order
-
-__all__ = [
-    "Best",
-    "best_epsilon",
-    "best_delta",
-    "best_for_delta",
-    "best_for_epsilon",
-    "gammas_at",
-    "Route",
-    "ROUTES",
-    "route_named",
-]
 
 Curve = Callable[[FloatArray], Any]
 Conversion = Callable[[Any, Any, float], Any]
@@ -201,7 +196,7 @@ def gammas_at(curve: Curve, orders: FloatArray) -> FloatArray:
     return gammas
 
 
-# ---- Every conversion of this package with its name, its side and its source: one table for pe----
+# ---- Every conversion of this package with its name, its side and its source ---------------------
 # `ROUTES` is keyed by a short name. A route from Renyi DP has `epsilon(order, gamma, delta)` and
 # `delta(order, gamma, epsilon)`, both upper bounds.
 
@@ -218,20 +213,8 @@ class Route:
     delta: Callable[[Any, Any, Any], Any]
 
 
-def _optimal_epsilon(order: ArrayLike, gamma: ArrayLike, delta: ArrayLike) -> Any:
-    return optimal.epsilon(order, gamma, delta).upper
-
-
-def _optimal_delta(order: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike) -> Any:
-    return optimal.delta(order, gamma, epsilon).upper
-
-
-def _one_sided_epsilon(order: ArrayLike, gamma: ArrayLike, delta: ArrayLike) -> Any:
-    return optimal.epsilon(order, gamma, delta, sides=1).upper
-
-
-def _one_sided_delta(order: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike) -> Any:
-    return optimal.delta(order, gamma, epsilon, sides=1).upper
+def _upper(conversion: Callable[..., Any], sides: int) -> Conversion:
+    return lambda order, gamma, given: conversion(order, gamma, given, sides=sides).upper
 
 
 _ASOODEH = "Asoodeh et al. 2021, arXiv:2008.06529"
@@ -241,36 +224,36 @@ ROUTES: dict[str, Route] = {
         "optimal, both directions",
         "exact",
         f"{_ASOODEH}, Theorem 3, made two-sided (docs/theorems/renyi_two_sided.md)",
-        _optimal_epsilon,
-        _optimal_delta,
+        _upper(optimal_epsilon, 2),
+        _upper(optimal_delta, 2),
     ),
     "one_sided": Route(
         "optimal, one direction (Theorem 3)",
         "upper bound",
         f"{_ASOODEH}, Theorem 3",
-        _one_sided_epsilon,
-        _one_sided_delta,
+        _upper(optimal_epsilon, 1),
+        _upper(optimal_delta, 1),
     ),
     "lemma1": Route(
         "closed form (Lemma 1)",
         "upper bound",
         f"{_ASOODEH}, Lemma 1",
-        closed_epsilon.epsilon,
-        closed_epsilon.delta,
+        lemma1_epsilon,
+        lemma1_delta,
     ),
     "balle": Route(
         "best constant (Balle et al.)",
         "upper bound",
         "Balle et al. 2020, arXiv:1905.09982, Theorem 21",
-        balle.epsilon,
-        balle.delta,
+        balle_epsilon,
+        balle_delta,
     ),
     "classical": Route(
         "classical (Theorem 1)",
         "upper bound",
         "Mironov 2017, arXiv:1702.07476, Proposition 3",
-        classical.epsilon,
-        classical.delta,
+        classical_epsilon,
+        classical_delta,
     ),
 }
 

@@ -9,8 +9,8 @@ from typing import Any, final
 
 import numpy as np
 
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee

@@ -13,8 +13,6 @@ import numpy as np
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.validate import FloatArray
 
-__all__ = ["Saddle", "Sketch", "log_choose", "sketch_of"]
-
 Window = tuple[float, tuple[float, float]]
 
 
