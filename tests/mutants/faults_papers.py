@@ -88,7 +88,7 @@ FAULTS = [
         PASSING,
     ),
     (
-        "theorems/releases.py::GaussianGdpDrs19.guarantee",
+        "theorems/releases.py::GaussianGdpDrs19.proved",
         "1.0 / noise",
         "0.5 / noise",
         GAUSSIAN,
@@ -287,7 +287,7 @@ FAULTS = [
         SAMPLING,
     ),
     (
-        "theorems/composition.py::NoiseScheduleExact.guarantee",
+        "theorems/composition.py::NoiseScheduleExact.proved",
         "int(count)",
         "1",
         "tests/unit/theorems/test_noise_schedule.py",
@@ -313,7 +313,7 @@ FAULTS = [
     ),
     ("tightrope_reproduce/formulas/last_iterates.py::renyi_by_lemma_25", "1.0 + c", "1.0", HIDDEN),
     (
-        "theorems/last_iterate/bounded.py::HiddenNonconvex.guarantee",
+        "theorems/last_iterate/bounded.py::HiddenNonconvex.proved",
         "math.sqrt(projected_squared_mu(process))",
         "0.5 * math.sqrt(projected_squared_mu(process))",
         TRUTH,
@@ -328,7 +328,7 @@ FAULTS = [
     ("numerics/hull.py::_absorbing", "t + 1 < len(s)", "True", REFUSED),
     ("process/convex.py::_in_reach", "away.any()", "False", REFUSED),
     (
-        "theorems/last_iterate/sampled.py::HiddenSampledComposition.guarantee",
+        "theorems/last_iterate/sampled.py::HiddenSampledComposition.proved",
         "2.0 / step_mu(process)",
         "4.0 / step_mu(process)",
         REFUSED,
