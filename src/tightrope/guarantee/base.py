@@ -30,8 +30,6 @@ from tightrope.validate import (
     one_number,
 )
 
-__all__ = ["Validity", "Views", "Guarantee", "Components", "hit_rate", "belief"]
-
 _ULPS = 4.0 * ULP
 _UP, _TINY = 600, 5e-324  # a power of two for products of small numbers; the smallest double
 _FEW_POINTS = 16  # of a trade-off curve, that are asked one by one
@@ -143,6 +141,10 @@ class Guarantee(Views):
     def profile(self) -> Profile | None:
         """Bounds on delta(epsilon) that are cheaper than `delta`, where there are such."""
         return None
+
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Whether this guarantee implies (epsilon, delta)-DP."""
+        return self.delta(epsilon).upper <= delta
 
     def _one_tradeoff(self, type_i: float) -> Interval:
         return tradeoff(self, type_i)

@@ -75,6 +75,15 @@ def flat_function(graph: fx.Graph) -> Callable[..., Any]:
     return known["run"]  # type: ignore[no-any-return]
 
 
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *rest: Any, **named: Any
+) -> Tensor:
+    """With a mask that lies in memory as fused kernels read it: an expanded one does not."""
+    if mask is not None and mask.stride(-1) != 1:
+        mask = mask.contiguous()
+    return aten.scaled_dot_product_attention.default(q, k, v, mask, *rest, **named)  # type: ignore[no-any-return]
+
+
 def inputs_for(
     program: Program, needed: set[fx.Node]
 ) -> tuple[fx.Graph, dict[Any, Any], list[Place], list[Tensor]]:
@@ -99,6 +108,7 @@ def copy_node(
 RESHAPES: dict[Any, Any] = {
     aten.view.default: torch.reshape,
     aten._unsafe_view.default: torch.reshape,
+    aten.scaled_dot_product_attention.default: _attention,
 }
 _SAME = (
     aten._to_copy.default, aten.clone.default, aten.alias.default, aten.contiguous.default,
