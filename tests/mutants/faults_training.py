@@ -253,9 +253,9 @@ FAULTS = [
         SUMS,
     ),
     ("train/gradients/forms.py::inside_product", "len(left) <= chain", "True", CHAINS),
-    ("train/arithmetic.py::FloatTotals.add", "t.double().add_(s)", "s.clone()", RUN),
+    ("train/arithmetic.py::Totals.add", "t.double().add_(s)", "s.clone()", RUN),
     (
-        "train/arithmetic.py::FloatTotals.noisy",
+        "train/arithmetic.py::Totals.noisy",
         "self.arithmetic.charged(sensitivity)",
         "sensitivity",
         CHARGED,
