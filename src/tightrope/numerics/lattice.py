@@ -191,7 +191,8 @@ def _power(
     for measure, _ in factors:
         weights = measure.weights
         if len(weights) > size:  # folded; what is shorter is padded
-            weights = np.bincount(np.arange(len(weights)) % size, weights, size)
+            folded = np.bincount(np.arange(len(weights)) % size, weights, size)
+            weights = np.asarray(folded, dtype=np.float64)
         transforms.append(rfft(weights, size))
     counts = [count for _, count in factors]
     power = np.zeros(size // 2 + 1, complex)

@@ -22,7 +22,6 @@ from tightrope.guarantee.renyi.closed_forms import (
 from tightrope.guarantee.renyi.kernel import (
     SMALLEST_DELTA,
     TINY,
-    ULP,
     checked_delta,
     checked_epsilon,
     checked_gamma,
@@ -35,6 +34,7 @@ from tightrope.guarantee.renyi.kernel import (
     softplus,
 )
 from tightrope.numerics.arrays import Enclosure, Indices, elementwise, increasing_root, verified
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 _LARGEST = 1e100  # beyond it a divergence is as good as infinite
