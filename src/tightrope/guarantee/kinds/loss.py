@@ -115,18 +115,18 @@ class LossGuarantee(Guarantee):
             lambda other: other.epsilon(delta),
             lambda other, most: other.proves(most, delta),
         )
-        return self._shown(found, lambda: profile.worst_epsilon(self.attained, delta))
+        return self._shown(found, lambda orders: profile.worst_epsilon(orders, delta))
 
     def _one_delta(self, epsilon: float) -> Interval:
         found = self._of_orders(epsilon)
-        return self._shown(found, lambda: profile.worst_delta(self.attained, epsilon))
+        return self._shown(found, lambda orders: profile.worst_delta(orders, epsilon))
 
-    def _shown(self, found: Interval, of_attained: Callable[[], Interval]) -> Interval:
+    def _shown(self, found: Interval, of: Callable[[tuple[Components, ...]], Interval]) -> Interval:
         """The answer with the lower end that two data sets attain, where known or better."""
         exact = self.validity is Validity.EXACT
         if not self.attained or (exact and found.relative_width <= _WIDE):
             return found
-        least = _proved_below(of_attained)
+        least = _proved_below(self.attained, of)
         least = max(least, found.lower) if exact else least
         return Interval(min(least, found.upper), found.upper)
 
@@ -244,12 +244,15 @@ def _most(components: Components, epsilon: float) -> float:
     return min(1.0, max(0.0, -(math.expm1(finite) + math.expm1(-gap)) * (1 + 1e-14)))
 
 
-def _proved_below(attained: Callable[[], Interval]) -> float:
-    """The lower end that attained pairs prove; 0 where they are out of reach."""
+def _proved_below(
+    attained: tuple[Components, ...], of: Callable[[tuple[Components, ...]], Interval]
+) -> float:
+    """The lower end that attained pairs prove, each order alone if need be; 0 out of reach."""
     try:
-        return attained().lower
+        return of(attained).lower
     except NotCertified:
-        return 0.0
+        alone = [(order,) for order in attained] if len(attained) > 1 else []
+        return max((_proved_below(order, of) for order in alone), default=0.0)
 
 
 def _renyi_of(components: Components, order: float) -> Interval:
