@@ -21,7 +21,7 @@ from tightrope.train import CyclicSampler, FlatClip, GaussianNoise, PerLayerClip
 from tightrope.train.arithmetic import bounded
 from tightrope.train.gradients.batch import combine
 from tightrope.train.gradients.forms import Dense, TableRows, evenly, slices, sum_of_parts
-from tightrope.train.gradients.outer import Outer, RankOne, Signal
+from tightrope.train.gradients.outer import Outer, RankOne
 from tightrope.train.gradients.rounding import LARGEST_RHO, gamma, longest_chain, rho_for
 
 CLIP = 2.0
@@ -150,7 +150,7 @@ def drifting(examples: int, width: int) -> Tensor:
 
 FORMS = {
     "written out": lambda x: Dense(x),
-    "outer product": lambda x: RankOne(x, Signal(torch.ones(len(x), 1))),
+    "outer product": lambda x: RankOne(x, torch.ones(len(x), 1)),
     "positions": lambda x: Outer(x[:, None, :].repeat(1, 3, 1) / 3, torch.ones(len(x), 3, 1)),
     "table": lambda x: TableRows(torch.zeros(len(x), 1, dtype=torch.long), x[:, None], 2),
     "tied table": lambda x: combine(
@@ -178,7 +178,7 @@ def test_every_form_adds_within_its_bound(name, examples):
 def test_one_long_chain_would_be_noticed():
     """The rows above do break a bound of the same size where chains are too long."""
     x = drifting(20_000, 4)
-    total = RankOne(x, Signal(torch.ones(len(x), 1))).weighted_sum(torch.ones(len(x)), len(x))
+    total = RankOne(x, torch.ones(len(x), 1)).weighted_sum(torch.ones(len(x)), len(x))
     in_order = torch.zeros(4)
     for row in x:
         in_order += row

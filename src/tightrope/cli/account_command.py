@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.process import Process
 
@@ -26,16 +27,11 @@ __all__ = ["account", "compare", "sweep", "compose"]
 def account(
     setting: Setting,
     source: opt.Source = None,
-    said: Annotated[
-        str | None, typer.Option(help="The epsilon another library printed.", metavar="EPS")
-    ] = None,
+    said: Annotated[str | None, option("The epsilon another library printed.", "EPS")] = None,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
     batch: Annotated[
-        str | None,
-        typer.Option(
-            help="A file with one JSON object a line (- for standard input).", metavar="FILE"
-        ),
+        str | None, option("A file with one JSON object a line (- for standard input).", "FILE")
     ] = None,
 ) -> None:
     """The certified epsilon of a run, with every other analysis beside it.
@@ -174,10 +170,10 @@ _VARIED = {"epochs": "steps", "batch-size": "rate"}  # what each of them stands 
 def sweep(
     setting: Setting,
     over: Annotated[
-        str, typer.Option(help="epochs, noise, steps, rate, batch-size or delta.", metavar="NAME")
+        str, option("epochs, noise, steps, rate, batch-size or delta.", "NAME")
     ] = "epochs",
     values: Annotated[
-        str | None, typer.Option(help="Values to try, with commas between them.", metavar="LIST")
+        str | None, option("Values to try, with commas between them.", "LIST")
     ] = None,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
@@ -214,12 +210,8 @@ def sweep(
 def compose(
     setting: Setting,
     files: Annotated[list[Path], typer.Argument(help="Certificates, or anything --from reads.")],
-    epsilon: Annotated[
-        str | None, typer.Option(help="A budget for all of them together.", metavar="EPS")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write one certificate for all of them.", metavar="FILE")
-    ] = None,
+    epsilon: Annotated[str | None, option("A budget for all of them together.", "EPS")] = None,
+    out: Annotated[Path | None, option("Write one certificate for all of them.", "FILE")] = None,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,34 +23,22 @@ _FINDS = ["noise", "steps", "rate"]
 @opt.with_setting(last_iterate=True)
 def calibrate(
     setting: Setting,
-    epsilon: Annotated[
-        str | None, typer.Option(help="Privacy budget: the epsilon to reach.", metavar="EPS")
-    ] = None,
+    epsilon: Annotated[str | None, option("Privacy budget: the epsilon to reach.", "EPS")] = None,
     find: Annotated[
-        str | None,
-        typer.Option(
-            help="What to find: noise, steps or rate (default: what is missing).", metavar="NAME"
-        ),
+        str | None, option("What to find: noise, steps or rate (default: what is missing).", "NAME")
     ] = None,
     advantage: Annotated[
-        str | None,
-        typer.Option(help="Membership advantage allowed, in place of epsilon.", metavar="X"),
+        str | None, option("Membership advantage allowed, in place of epsilon.", "X")
     ] = None,
-    tpr: Annotated[
-        str | None, typer.Option(help="Hit rate allowed to an attack at --fpr.", metavar="X")
-    ] = None,
-    fpr: Annotated[
-        str, typer.Option(help="False alarm rate of that attack.", metavar="X")
-    ] = "0.01",
+    tpr: Annotated[str | None, option("Hit rate allowed to an attack at --fpr.", "X")] = None,
+    fpr: Annotated[str, option("False alarm rate of that attack.", "X")] = "0.01",
     correlated: Annotated[
         bool,
-        typer.Option(
-            "--correlated", help="Compare noise that is correlated over the steps, and choose."
+        option(
+            "Compare noise that is correlated over the steps, and choose.", None, "--correlated"
         ),
     ] = False,
-    momentum: Annotated[
-        str, typer.Option(help="Of the optimizer, where noise is correlated.", metavar="X")
-    ] = "0",
+    momentum: Annotated[str, option("Of the optimizer, where noise is correlated.", "X")] = "0",
     plot: opt.Plot = None,
     force: opt.Force = False,
     as_json: opt.AsJson = False,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.rounding import rounded_down, rounded_up
 
@@ -22,23 +23,17 @@ app = typer.Typer(
 _DELTAS = "1e-2,1e-3,1e-5,1e-7,1e-10"
 _TYPE_I = "1e-3,1e-2,0.05,0.25,0.5"
 _ORDERS = "1.5,2,4,8,16,32"
-Deltas = Annotated[str, typer.Option(help="Deltas, separated by commas.", metavar="LIST")]
-TypeOne = Annotated[str, typer.Option(help="Type I errors, separated by commas.", metavar="LIST")]
-Orders = Annotated[str, typer.Option(help="Renyi orders, separated by commas.", metavar="LIST")]
+Deltas = Annotated[str, option("Deltas, separated by commas.", "LIST")]
+TypeOne = Annotated[str, option("Type I errors, separated by commas.", "LIST")]
+Orders = Annotated[str, option("Renyi orders, separated by commas.", "LIST")]
 
 
 @app.command("renyi")
 def renyi(
-    order: Annotated[
-        str, typer.Option(help="Order of the Renyi divergence, above 1.", metavar="ORDER")
-    ],
-    gamma: Annotated[str, typer.Option(help="Level of the Renyi divergence.", metavar="GAMMA")],
-    delta: Annotated[
-        str | None, typer.Option(help="Give delta to get epsilon.", metavar="DELTA")
-    ] = None,
-    epsilon: Annotated[
-        str | None, typer.Option(help="Give epsilon to get delta.", metavar="EPS")
-    ] = None,
+    order: Annotated[str, option("Order of the Renyi divergence, above 1.", "ORDER")],
+    gamma: Annotated[str, option("Level of the Renyi divergence.", "GAMMA")],
+    delta: Annotated[str | None, option("Give delta to get epsilon.", "DELTA")] = None,
+    epsilon: Annotated[str | None, option("Give epsilon to get delta.", "EPS")] = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """(order, gamma)-Renyi DP to (epsilon, delta)-DP.
@@ -59,11 +54,9 @@ def renyi(
 
 @app.command("to-renyi")
 def to_renyi(
-    epsilon: Annotated[str, typer.Option(help="Epsilon to be guaranteed.", metavar="EPS")],
-    delta: Annotated[str, typer.Option(help="Delta to be guaranteed.", metavar="DELTA")],
-    order: Annotated[
-        str, typer.Option(help="Order of the Renyi divergence, above 1.", metavar="ORDER")
-    ],
+    epsilon: Annotated[str, option("Epsilon to be guaranteed.", "EPS")],
+    delta: Annotated[str, option("Delta to be guaranteed.", "DELTA")],
+    order: Annotated[str, option("Order of the Renyi divergence, above 1.", "ORDER")],
     as_json: opt.AsJson = False,
 ) -> None:
     """The largest Renyi level of one order that still forces (epsilon, delta)-DP."""
@@ -80,10 +73,9 @@ def to_renyi(
 
 @app.command("gaussian")
 def gaussian(
-    mu: Annotated[str, typer.Option(help="Parameter of Gaussian DP.", metavar="MU")],
+    mu: Annotated[str, option("Parameter of Gaussian DP.", "MU")],
     deltas: Annotated[
-        str,
-        typer.Option("--delta", "--deltas", help="Delta, or several with commas.", metavar="LIST"),
+        str, option("Delta, or several with commas.", "LIST", "--delta", "--deltas")
     ] = _DELTAS,
     type_i: TypeOne = _TYPE_I,
     orders: Orders = _ORDERS,
@@ -97,8 +89,8 @@ def gaussian(
 
 @app.command("approx")
 def approx(
-    epsilon: Annotated[str, typer.Option(help="Epsilon of the guarantee.", metavar="EPS")],
-    delta: Annotated[str, typer.Option(help="Delta of the guarantee.", metavar="DELTA")] = "0",
+    epsilon: Annotated[str, option("Epsilon of the guarantee.", "EPS")],
+    delta: Annotated[str, option("Delta of the guarantee.", "DELTA")] = "0",
     deltas: Deltas = _DELTAS,
     type_i: TypeOne = _TYPE_I,
     orders: Orders = _ORDERS,

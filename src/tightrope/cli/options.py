@@ -20,7 +20,17 @@ from tightrope.errors import InvalidInput
 if TYPE_CHECKING:
     from tightrope.interop import Reading, Setting
 
-__all__ = ["Commands", "AsJson", "Force", "may_write", "Plot", "Port", "Source", "with_setting"]
+__all__ = [
+    "Commands",
+    "option",
+    "AsJson",
+    "Force",
+    "may_write",
+    "Plot",
+    "Port",
+    "Source",
+    "with_setting",
+]
 __all__ += ["needs", "reading_of", "parse_delta", "parse_number", "unknown"]
 
 
@@ -44,12 +54,17 @@ def _without_types(parameters: Any) -> Any:
     return parameters
 
 
+def option(words: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    """How one option is shown in `--help`; names other than that of its parameter come last."""
+    return typer.Option(*names, help=words, metavar=metavar, **more)
+
+
 _RUN = "--rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5"
 _SCHEMES = "poisson (default), fixed-size, shuffled, cyclic, balls-in-bins or full"
 
 
 def _option(words: str, metavar: str) -> Any:
-    return Annotated[str, typer.Option(help=words, metavar=metavar, show_default=False)]
+    return Annotated[str, option(words, metavar, show_default=False)]
 
 
 # The fields of a Setting, in its order.
@@ -78,19 +93,16 @@ _LAST_ITERATE: dict[str, Any] = {
 }
 _GROUP = _option("Also for this many records that change together (a user's).", "K")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema: docs/json.md).")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")]
-Port = Annotated[int, typer.Option(help="Port on this machine.", metavar="N", min=1, max=65535)]
-Plot = Annotated[
-    str | None,
-    typer.Option(help="Also draw a picture to this .png, .svg or .pdf file.", metavar="FILE"),
-]
+AsJson = Annotated[bool, option("Print JSON (schema: docs/json.md).", None, "--json")]
+Force = Annotated[bool, option("Overwrite a file that exists.", None, "--force")]
+Port = Annotated[int, option("Port on this machine.", "N", min=1, max=65535)]
+Plot = Annotated[str | None, option("Also draw a picture to this .png, .svg or .pdf file.", "FILE")]
 Source = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Read the run from what another library wrote, a certificate or a schedule.",
+        "FILE",
         "--from",
-        help="Read the run from what another library wrote, a certificate or a schedule.",
-        metavar="FILE",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Tables for people: an account, a calibration, a plan, the lines of a verification."""
+"""Tables for people: an account, a calibration, the lines of a verification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tightrope.evidence.check import Check, State
 
 __all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration"]
-__all__ += ["compare_table", "show_plan", "show_correlated", "verdict_of"]
+__all__ += ["compare_table", "show_correlated", "verdict_of"]
 
 
 _NUMBERS = ("epsilon", "advantage")
@@ -197,21 +197,6 @@ def show_correlated(view: dict[str, Any]) -> None:
         table.add_row(row["name"], *numbers, str(row["buffers"]), style=style)
     console.print(table)
     remark([view["unit"]], console)
-
-
-def show_plan(view: dict[str, Any]) -> None:
-    """The algorithm and its promise, then what it was compared with."""
-    console = screen()
-    console.print(
-        f"{view['algorithm']}: epsilon <= {epsilon_text(view['epsilon'])} at delta = "
-        f"{rounded_up(view['delta'], 6)}, {view['adjacency']} neighbours"
-    )
-    if not view["compared"]:
-        return
-    table = Table("algorithm", "excess loss", "how", title="Least predicted excess loss first")
-    for row in view["compared"]:
-        table.add_row(row["algorithm"], f"{float(row['excess_loss']):.3g}", row["words"])
-    console.print(table)
 
 
 _NAMES = 18  # columns

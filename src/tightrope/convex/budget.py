@@ -10,8 +10,8 @@ from tightrope.accounting import account
 from tightrope.calibrate import Target, find_noise
 from tightrope.convex.problem import Problem
 from tightrope.errors import InvalidInput, NotCertified
+from tightrope.guarantee import gaussian
 from tightrope.guarantee.base import Guarantee
-from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.roots import crossing
 from tightrope.process import NoisySGD

@@ -30,8 +30,6 @@ from tightrope.validate import (
     one_number,
 )
 
-__all__ = ["Validity", "Views", "Guarantee", "Components", "hit_rate", "belief"]
-
 _ULPS = 4.0 * ULP
 _UP, _TINY = 600, 5e-324  # a power of two for products of small numbers; the smallest double
 _FEW_POINTS = 16  # of a trade-off curve, that are asked one by one

@@ -32,22 +32,6 @@ from tightrope.errors import NotCertified
 from tightrope.numerics.rounding import ULP, exp_or_inf, expm1_or_inf
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "LatticeMeasure",
-    "check_size",
-    "convolve",
-    "fast_size",
-    "fitted",
-    "normalised",
-    "coarsened",
-    "mixed",
-    "compound",
-    "gathered",
-    "gap_bound",
-    "lowered",
-]
-__all__ += ["support"]
-
 _SMALL = 4096.0  # a window this small need not be smaller
 _LARGEST = 1 << 22  # points of a measure: some megabytes
 _ROW = 256  # indices whose exponentials are made once
@@ -188,7 +172,7 @@ def _convolved(
         weights,
         log_scale,
         rate,
-        _compounded(factors)
+        expm1_or_inf(sum(n * m.error for m, n in factors))  # product of (1 + error)^n, less 1
         + 2.0 * outside
         + 4.0 * ULP * math.fsum(n * abs(m.log_scale) for m, n in factors),
         uniform,
@@ -198,17 +182,17 @@ def _convolved(
     )
 
 
-def _compounded(factors: Sequence[tuple[LatticeMeasure, int]]) -> float:
-    """Product of (1 + error)^count, less 1."""
-    return expm1_or_inf(sum(count * measure.error for measure, count in factors))
-
-
 def _power(
     factors: Sequence[tuple[LatticeMeasure, int]], size: int
 ) -> tuple[NDArray[np.complex128], float, float]:
     """The transform of the product, and the bounds on the error of each weight and of all."""
     unit = 5.0 * ULP * math.log2(size)
-    transforms = [rfft(_folded(measure.weights, size)) for measure, _ in factors]
+    transforms = []
+    for measure, _ in factors:
+        weights = measure.weights
+        if len(weights) > size:  # folded; what is shorter is padded
+            weights = np.bincount(np.arange(len(weights)) % size, weights, size)
+        transforms.append(rfft(weights, size))
     counts = [count for _, count in factors]
     power = np.zeros(size // 2 + 1, complex)
     sums = np.zeros(4)  # of both errors and of their squares
@@ -251,13 +235,6 @@ def _powers(
     return power, forward, bound
 
 
-def _folded(weights: FloatArray, size: int) -> FloatArray:
-    if len(weights) <= size:
-        return weights if len(weights) == size else np.pad(weights, (0, size - len(weights)))
-    folded = np.bincount(np.arange(len(weights)) % size, weights, size)
-    return np.asarray(folded, dtype=np.float64)
-
-
 def support(factors: Sequence[tuple[LatticeMeasure, int]]) -> int:
     """Points that the product can reach."""
     return 1 + sum(count * (len(measure.weights) - 1) for measure, count in factors)
@@ -291,8 +268,7 @@ def _window(
 
 # ---- A lattice measure on a coarser lattice, above or below it in the convex order of e^x --------
 # The mass m e^{-x} (the measure that x = ln r is the log ratio of) is moved inside cells of
-# `factor`
-# steps as in `lowered`; the gap of a cell is its exact maximum over the fine points.
+# `factor` steps as in `lowered`; the gap of a cell is its exact maximum over the fine points.
 
 
 def coarsened(
@@ -386,8 +362,6 @@ def mixed(parts: Sequence[tuple[LatticeMeasure, float]], log_left_out: float) ->
 # and
 # this enters the exponent times n b; the mass that wraps around is bounded by a Chernoff bound,
 # counted twice; the error of B counts n b times.
-
-
 _HOPELESS = 100.0  # weights are at most 1: an error of e^100 says nothing
 _REACHES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 13.0, 26.0, 52.0)  # tilts times the length
 
@@ -450,18 +424,13 @@ def _outside(measure: LatticeMeasure, count: int, size: int) -> float:
 # function with its kinks on the lattice, the call function of the masses
 #     low_i = up_i - [ (c_{i+1} - c_i)/(r_{i+1} - r_i) - (c_i - c_{i-1})/(r_i - r_{i-1}) ].
 # It lies below C where the c interpolated on each cell cover the gap between chord and C. The gap
-# at
-# the share t of a cell of width w with shares (left, right) is at most min(t left, (1 - t) right)
-# w:
-# so either both ends drop by the largest gap, or, on steep cells, one end alone drops by the share
-# of
-# the other end times w. Both bounds are of second order in h. Where low_i < 0 nevertheless, the
-# kink
-# is replaced by a chord; what is still negative is set to 0 and reported as clipped: an error.
+# at the share t of a cell of width w with shares (left, right) is at most min(t left, (1 - t)
+# right) w: so either both ends drop by the largest gap, or, on steep cells, one end alone drops by
+# the share of the other end times w. Both bounds are of second order in h. Where low_i < 0
+# nevertheless, the kink is replaced by a chord; what is still negative is set to 0 and reported as
+# clipped: an error.
 #
 # Everything is stored tilted: masses times e^{w i h}.
-
-
 _SWEEPS = 20
 _STEEP = 0.25  # ratio of the masses of two cells from which one end alone drops
 

@@ -10,7 +10,6 @@ no more), `budget`, `remarks`.
 `rows[]` with the value under the name of the quantity, `epsilon` and `kind`, or `error` and
 `message`.
 `tightrope.correlated/1`: candidates of correlated noise, each with its noise and its error.
-`tightrope.convex.plan/1`, `tightrope.convex.fit/1`: a plan for a private table, and a fit.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.renyi import closed_gamma, one_sided, two_sided
 from tightrope.guarantee.renyi.best import ROUTES
+from tightrope.guarantee.renyi.closed_forms import theorem4_gamma
+from tightrope.guarantee.renyi.optimal import one_sided_gamma, two_sided_gamma
 from tightrope.interop import Reading, Setting
 from tightrope.interop.setting import UNSAID, Level, parse_number, unknown
 from tightrope.numerics.interval import Interval
@@ -39,13 +39,10 @@ from tightrope.report.account_view import account_view, certified_view, interval
 from tightrope.theorems.catalog import ANALYSES, Analysis
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tightrope.choosing import Candidate, Choice
-    from tightrope.convex.learn import Plan
 
 __all__ = ["calibrate_view", "compose_view", "together", "renyi_view", "guarantee_view"]
-__all__ += ["to_renyi_view", "sweep_view", "OVER", "plan_view", "fit_view", "correlated_view"]
+__all__ += ["to_renyi_view", "sweep_view", "OVER", "correlated_view"]
 
 
 _CALIBRATE = "tightrope.calibrate/1"
@@ -241,8 +238,8 @@ def renyi_view(
 
 def to_renyi_view(epsilon: float, delta: float, order: float) -> dict[str, Any]:
     """The largest Renyi level that still forces (epsilon, delta)-DP: the budget of a filter."""
-    two, one = two_sided.gamma(order, epsilon, delta), one_sided.gamma(order, epsilon, delta)
-    closed = closed_gamma.gamma(order, epsilon, delta)
+    two, one = two_sided_gamma(order, epsilon, delta), one_sided_gamma(order, epsilon, delta)
+    closed = theorem4_gamma(order, epsilon, delta)
     rows = (
         ("two_sided", "optimum, both directions", "exact", "Theorem 3 made two-sided", two[0]),
         ("one_sided", "optimum, one direction", "lower bound", "Theorem 3", one[0]),
@@ -338,38 +335,6 @@ def _defaults(setting: Setting, name: str) -> list[Any]:
     raise InvalidInput(
         f"Say which values of {name} to try, with commas between them: --values 1,2,3."
     )
-
-
-def plan_view(plan: Plan) -> dict[str, Any]:
-    """The algorithm that was chosen, what it promises, and what it was compared with."""
-    found = plan.guarantee.epsilon(plan.budget.delta)
-    compared = [
-        {"algorithm": one.name, "excess_loss": number(one.excess), "words": one.why}
-        for one in plan.compared
-    ]
-    return {
-        "schema": "tightrope.convex.plan/1",
-        "algorithm": plan.name,
-        "epsilon": certified_view(found, plan.guarantee.two_sided),
-        "delta": plan.budget.delta,
-        "adjacency": str(plan.guarantee.adjacency),
-        "compared": compared,
-        "process": to_json(plan.process),
-    }
-
-
-def fit_view(fitted: Any, model: Path, certificate: Path) -> dict[str, Any]:
-    """What a fitted estimator spent, and where model and certificate were written."""
-    guarantee = fitted.guarantee_
-    return {
-        "schema": "tightrope.convex.fit/1",
-        "epsilon": certified_view(guarantee.epsilon(fitted.delta_), guarantee.two_sided),
-        "delta": fitted.delta_,
-        "adjacency": str(guarantee.adjacency),
-        "words": fitted.reason_,
-        "model": str(model),
-        "certificate": str(certificate),
-    }
 
 
 _CORRELATED = "tightrope.correlated/1"

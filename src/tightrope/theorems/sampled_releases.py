@@ -29,16 +29,21 @@ from tightrope.process import (
     DiscreteGaussianMechanism,
     DiscreteLaplaceMechanism,
     LaplaceMechanism,
-    Process,
     SampledRelease,
 )
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    Proved,
+    Refusal,
+    Source,
+    foreign,
+)
 from tightrope.theorems.discrete_gaussian import close_gaussians, is_wide
 from tightrope.validate import FloatArray
 
 
 @final
-class PoissonReleasesExact:
+class PoissonReleasesExact(Proved):
     """Laplace noise, and discrete noise on whole numbers, on a Poisson sample, exactly.
 
     Statement: let X be symmetric noise with a log-concave law (Laplace; discrete Laplace or
@@ -83,17 +88,15 @@ class PoissonReleasesExact:
     )
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    OF = (SampledRelease,)
+    ABOUT = "SampledRelease of Laplace or discrete noise"
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, SampledRelease) and type(process.release) in _PAIRS:
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "SampledRelease of Laplace or discrete noise", process)
+    def condition(cls, process: SampledRelease) -> Refusal | None:
+        return None if type(process.release) in _PAIRS else foreign(cls.NAME, cls.ABOUT, process)
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, SampledRelease)
+    def proved(cls, process: SampledRelease) -> Guarantee:
         release, rate = process.release, process.rate
         if rate == 0.0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
@@ -114,14 +117,8 @@ class PoissonReleasesExact:
 
 
 _FAR = 10**6  # points of discrete noise
-
-
 _LARGEST = 40.0  # loss of one Laplace release
-
-
 _Sides = tuple[bool, bool]  # is the record in P, in Q?
-
-
 _REMOVED, _REPLACED = ((True, False), (False, True)), ((True, True),)
 
 
@@ -183,7 +180,7 @@ _PAIRS: dict[type, Callable[[Any, float, _Sides], AbstractLossPair]] = {
 
 
 @final
-class PoissonZeroConcentrated:
+class PoissonZeroConcentrated(Proved):
     """A release known by zero-concentrated DP, on a Poisson sample of the records.
 
     Statement: the release is (xi, rho)-zCDP when a record is added or removed; a batch takes each
@@ -218,21 +215,17 @@ class PoissonZeroConcentrated:
 
     NAME = "Zero-concentrated release on a Poisson sample"
     SOURCE = Source("Zhu, Wang 2019; Tightrope", "the expansion; the proof on its page", "zw19")
-    VALIDITY = Validity.BOUND
     RELATIONS = (Adjacency.ADD_OR_REMOVE,)
+    OF = (SampledRelease,)
+    ABOUT = "SampledRelease of DeclaredZeroConcentrated"
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, SampledRelease) or not isinstance(
-            process.release, DeclaredZeroConcentrated
-        ):
-            return foreign(cls.NAME, "SampledRelease of DeclaredZeroConcentrated", process)
-        return other_neighbours(cls.NAME, process, cls.RELATIONS)
+    def condition(cls, process: SampledRelease) -> Refusal | None:
+        known = isinstance(process.release, DeclaredZeroConcentrated)
+        return None if known else foreign(cls.NAME, cls.ABOUT, process)
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, SampledRelease)
+    def proved(cls, process: SampledRelease) -> Guarantee:
         release, rate = process.release, process.rate
         assert isinstance(release, DeclaredZeroConcentrated)
         if rate == 0.0 or release.rho == release.xi == 0.0:
@@ -243,11 +236,7 @@ class PoissonZeroConcentrated:
 
 
 _SPLITS = np.linspace(0.05, 0.95, 37)[:, None]  # x
-
-
 _POWERS = np.concatenate([np.arange(1.0, 33.0), np.geomspace(34.0, 1e4, 60)])  # s
-
-
 _WHOLE_ORDERS = (*range(2, 65), *range(72, 257, 8), *range(288, 1025, 32))
 
 

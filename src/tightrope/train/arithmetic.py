@@ -17,9 +17,8 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import AdaptiveClip, Clip
-from tightrope.train.discrete_noise import BOUND, DiscreteGaussianNoise, as_values, unit
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, rho_for
-from tightrope.train.noise import Noise
+from tightrope.train.noise import BOUND, DiscreteGaussianNoise, Noise, as_values, unit
 from tightrope.train.ranks import (
     is_cut,
     is_part,

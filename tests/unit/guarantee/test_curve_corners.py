@@ -13,7 +13,7 @@ from mpmath import mpf
 from tightrope.guarantee import approx as simple
 from tightrope.guarantee.approx import tradeoff_interval
 from tightrope.guarantee.base import belief
-from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
+from tightrope.guarantee.gaussian import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee

@@ -130,7 +130,7 @@ def test_more_refusals():
     assert "start" in HiddenComposition.applies(replace(ITERATION, start_distance=1.0))
     assert "noise" in HiddenShiftRenyi.applies(replace(ITERATION, noise_scales=(1.0, 0.0)))
     assert "one of" in HiddenComposition.applies(SAMPLED)
-    assert "fixed size" in HiddenSampledComposition.applies(
+    assert "replace-one" in HiddenSampledComposition.applies(
         replace(SAMPLED, adjacency=Adjacency.ADD_OR_REMOVE)
     )
     assert "replace-one" in HiddenComposition.applies(

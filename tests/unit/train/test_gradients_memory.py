@@ -106,7 +106,7 @@ def test_bundles_hold_what_there_is_room_for(monkeypatch, room, count):
     made = bundles._bundle_products(forms)
     assert not forms
     assert len(made) == count
-    assert [row for bundle in made for row in bundle.rows] == list(range(5))
+    assert [part.row for bundle in made for part in bundle.parts] == list(range(5))
 
 
 def test_bundles_begin_with_the_layers_that_free_the_most(monkeypatch):
@@ -118,7 +118,7 @@ def test_bundles_begin_with_the_layers_that_free_the_most(monkeypatch):
     }
     monkeypatch.setattr(bundles, "_LARGEST_BUFFER", 2 * 2 * 2 * 8 * 8)
     made = bundles._bundle_products(forms)
-    assert [bundle.rows for bundle in made] == [[1, 3], [2, 0]]
+    assert [[part.row for part in bundle.parts] for bundle in made] == [[1, 3], [2, 0]]
 
 
 @pytest.mark.parametrize("chain", [0, 5, 15, 20, 64])

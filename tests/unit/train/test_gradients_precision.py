@@ -12,7 +12,7 @@ from torch.nn import functional
 from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
 from tightrope.train.gradients.convolution import Convolution, Patches
 from tightrope.train.gradients.forms import Dense, TableRows
-from tightrope.train.gradients.outer import Outer, RankOne, Signal, gram_squared_norms
+from tightrope.train.gradients.outer import Outer, RankOne, gram_squared_norms
 
 
 def released(batch):
@@ -123,7 +123,7 @@ def forms(generator):
         Dense(r(3, 5000)),
         Outer(r(3, 9, 4), r(3, 9, 5)),
         Outer(r(3, 2, 90), r(3, 2, 80)),
-        RankOne(r(3, 40), Signal(r(3, 30))),
+        RankOne(r(3, 40), r(3, 30)),
         TableRows(torch.randint(0, 4, (3, 11), generator=generator), r(3, 11, 6), 4),
         Patches(r(3, 4, 5, 5), r(3, 6, 5, 5), geometry),
     ]

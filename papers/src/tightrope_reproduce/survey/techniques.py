@@ -14,8 +14,8 @@ from typing import Any, final
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.base import Guarantee
-from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.roots import crossing
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.process.convex import (

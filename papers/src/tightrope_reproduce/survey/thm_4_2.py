@@ -14,8 +14,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from tightrope.calibrate import Target, find_noise
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.approx import advanced, amplified
-from tightrope.guarantee.gaussian import profile
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems.last_iterate.langevin import RecursionTerm, rho

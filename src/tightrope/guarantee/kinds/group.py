@@ -17,8 +17,6 @@ from tightrope.numerics.rounding import ULP, log_down, over_down, rest_down, res
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_probability, check_real
 
-__all__ = ["GroupGuarantee", "group", "replaced"]
-
 _STEPS, _SMALLEST_DELTA = 40, 1e-300
 _BEYOND = 1e-7  # of where two lines meet
 
@@ -66,7 +64,11 @@ class GroupGuarantee(Guarantee):
         return self._most_delta(epsilon) <= delta
 
     def _most_delta(self, epsilon: float) -> float:
-        return min(self._chain_delta(epsilon), self._flat_delta(epsilon))
+        most, inner = self._chain_delta(epsilon), self.inner
+        if isinstance(inner, ApproxGuarantee) and inner.level < math.inf:  # at its own level
+            whole = ApproxGuarantee(*approx_group(inner.level, inner.failure, self.size))
+            most = min(most, whole.delta(epsilon).upper)
+        return most
 
     def _chain_delta(self, epsilon: float) -> float:
         each = over_down(epsilon, self.size)
@@ -76,14 +78,6 @@ class GroupGuarantee(Guarantee):
         log_one = math.log(one)
         rounding = 4.0 * ULP * (1.0 - log_one)
         return math.exp(min(log_one + self._log_growth(each) + rounding, 0.0))
-
-    def _flat_delta(self, epsilon: float) -> float:
-        """The bound that one (epsilon, delta) pair gives for the group at its own level."""
-        inner = self.inner
-        if not isinstance(inner, ApproxGuarantee) or inner.level == math.inf:
-            return 1.0
-        whole = approx_group(inner.level, inner.failure, self.size)
-        return ApproxGuarantee(*whole).delta(epsilon).upper
 
     def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)

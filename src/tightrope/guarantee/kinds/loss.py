@@ -12,7 +12,7 @@ from typing import final
 from tightrope.errors import NotCertified
 from tightrope.guarantee import tradeoff
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian.profile import group_mu
+from tightrope.guarantee.gaussian import group_mu
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
@@ -32,8 +32,6 @@ from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.rounding import rest_down, rest_up
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
-
-__all__ = ["LossGuarantee"]
 
 _WIDE = 1e-3
 
@@ -102,20 +100,18 @@ class LossGuarantee(Guarantee):
         """Kept: the choice of the best, its reader and the second look ask for the same answer."""
         d = check_delta(delta)
         if d not in self._epsilons:
-            self._epsilons[d] = self._found_epsilon(d)
+            found = self._closest(
+                lambda: profile.worst_epsilon(self.orders, d),
+                lambda other: other.epsilon(d),
+                lambda other, most: other.proves(most, d),
+            )
+            shown = self._shown(found, lambda orders: profile.worst_epsilon(orders, d))
+            self._epsilons[d] = shown
         return self._epsilons[d]
 
     @cached_property
     def _epsilons(self) -> dict[float, Interval]:
         return {}
-
-    def _found_epsilon(self, delta: float) -> Interval:
-        found = self._closest(
-            lambda: profile.worst_epsilon(self.orders, delta),
-            lambda other: other.epsilon(delta),
-            lambda other, most: other.proves(most, delta),
-        )
-        return self._shown(found, lambda orders: profile.worst_epsilon(orders, delta))
 
     def _one_delta(self, epsilon: float) -> Interval:
         found = self._of_orders(epsilon)
@@ -166,8 +162,12 @@ class LossGuarantee(Guarantee):
 
     def _one_renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""
-        order = check_order(order)
-        return Interval.worst([_renyi_of(components, order) for components in self.orders])
+        order, found = check_order(order), []
+        for components in self.orders:
+            parts = [(renyi(pair, order), count) for pair, count in components]
+            lower, upper = (sum(n * float(ends[i]) for ends, n in parts) for i in (0, 1))
+            found.append(Interval(lower * (1 - 1e-14), upper * (1 + 1e-14)))
+        return Interval.worst(found)
 
     def _one_tradeoff(self, type_i: float) -> Interval:
         """The curve by lattice laws kept from one question to the next, sharpened where needed."""
@@ -253,11 +253,3 @@ def _proved_below(
     except NotCertified:
         alone = [(order,) for order in attained] if len(attained) > 1 else []
         return max((_proved_below(order, of) for order in alone), default=0.0)
-
-
-def _renyi_of(components: Components, order: float) -> Interval:
-    lower = upper = 0.0
-    for pair, count in components:
-        low, high = renyi(pair, order)
-        lower, upper = lower + count * float(low), upper + count * float(high)
-    return Interval(lower * (1 - 1e-14), upper * (1 + 1e-14))

@@ -13,8 +13,6 @@ from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_real
 
-__all__ = ["StoppedGuarantee", "FailingGuarantee"]
-
 
 @final
 @dataclass(frozen=True)

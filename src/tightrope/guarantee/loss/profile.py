@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.gaussian import profile as gaussian
-from tightrope.guarantee.gaussian.profile import compose_mu
+from tightrope.guarantee import gaussian
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
@@ -22,17 +22,15 @@ from tightrope.guarantee.loss.abstract import (
     is_single,
     largest_loss,
 )
-from tightrope.guarantee.loss.contour.line import are_reversed, log_chernoff
+from tightrope.guarantee.loss.contour import are_reversed, log_chernoff
 from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.lattice.law import MAX_KINDS
+from tightrope.guarantee.loss.lattice.answers import MAX_KINDS
 from tightrope.guarantee.loss.pairs import (
     GaussianPair,
 )
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 from tightrope.numerics.rounding import down, log_down, up
-
-__all__ = ["delta", "epsilon", "worst_delta", "worst_epsilon"]
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
 _MUCH = 0.1  # of delta
@@ -65,7 +63,7 @@ def _delta_and_reverse(
     """delta(eps), and a bound on ln delta(eps) of the reverse (0: none) where that is wanted."""
     mu = _gaussian_mu(components)
     if mu is not None:
-        return gaussian.delta_interval(epsilon, mu), 0.0
+        return Interval(*gaussian.delta_bounds(epsilon, mu)), 0.0
     log_delta, log_reverse = _log_delta(components, epsilon, reverse)
     found = Interval(down(math.exp(log_delta.lower)), up(math.exp(log_delta.upper)))
     return found.clamp(0.0, 1.0), log_reverse
@@ -166,12 +164,6 @@ def _between(
     return Interval(min(least, upper), upper)
 
 
-def _is_enough(components: Components, reached: tuple[float, float]) -> bool:
-    """Is what was proved so close that a lattice of very many steps is not worth its seconds?"""
-    many = sum(count for _, count in components) > _MANY
-    return many and Interval(*reached).relative_width < _CLOSE
-
-
 def _with_reached(other: Callable[[], Interval], problem: NotCertified) -> Interval:
     """The intersection of what the other method proves and what the first had proved."""
     if problem.reached is None:
@@ -211,7 +203,7 @@ def _epsilon_and_reverse(
     """The smallest eps, and a bound on ln delta of the reverse at its lower end (0: none)."""
     mu = _gaussian_mu(components)
     if mu is not None:
-        return gaussian.epsilon_interval(delta, mu), 0.0
+        return Interval(*gaussian.epsilon_bounds(delta, mu)), 0.0
     if is_single(components):
         return _single_epsilon(components[0][0], delta), 0.0
     if delta > _MUCH:  # a search would be slow near epsilon 0
@@ -224,8 +216,10 @@ def _epsilon_and_reverse(
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified as problem:
-        if problem.reached is not None and _is_enough(components, problem.reached):
-            return Interval(*problem.reached), 0.0
+        if problem.reached is not None and sum(count for _, count in components) > _MANY:
+            reached = Interval(*problem.reached)
+            if reached.relative_width < _CLOSE:  # a lattice of so many steps takes seconds
+                return reached, 0.0
         groups = _groups(components)
         if groups is None and len(components) > MAX_KINDS:
             return _with_reached(lambda: _epsilon_of_sum(components, delta), problem), 0.0

@@ -8,7 +8,6 @@ the backward pass are kept in float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -243,24 +242,21 @@ class _Recurrence(torch.autograd.Function):
 
 
 def recurrence(
-    mode: str,
-    projected: Tensor,
-    state: Sequence[Tensor],
-    hidden: tuple[Tensor, Tensor | None],
-) -> tuple[Tensor, State, State]:
+    mode: str, projected: Tensor, weight: Tensor, bias: Tensor | None, *state: Tensor
+) -> State:
     """All steps over the input projections (B, T, gates), from a state, in their type.
 
-    hidden: weight and bias of the hidden projection; they are not differentiated here.
+    weight, bias: of the hidden projection; they are not differentiated here.
     Returns the outputs (B, T, h), the last state, and what the layer's rule reads: the hidden
     states before each step and, of a GRU, the reset gates.
     """
     if projected.shape[1] == 0:
         raise InvalidInput("A recurrent layer came with sequences of no steps; give at least one.")
-    weight, bias = (None if p is None else p.detach().to(projected.dtype) for p in hidden)
+    hidden = [None if p is None else p.detach().to(projected.dtype) for p in (weight, bias)]
     start = [part.to(projected.dtype) for part in state]
     with no_autocast(projected.device):
-        outs, *rest = _Recurrence.apply(mode, weight, bias, projected, *start)  # type: ignore[no-untyped-call]
-    return outs, tuple(rest[: len(start)]), tuple(rest[len(start) :])
+        found = _Recurrence.apply(mode, *hidden, projected, *start)  # type: ignore[no-untyped-call]
+    return tuple(found)
 
 
 _FUNCTIONS: dict[str, Any] = {

@@ -29,8 +29,6 @@ from tightrope.numerics.lattice import (
     support,
 )
 
-__all__ = ["COARSER", "LONGER", "MAX_SIZE", "Blocks", "most_levels", "rare_beyond", "too_many_rare"]
-
 MAX_SIZE = 3 << 16  # points of a window: about 12 MB of work space
 COARSER, LONGER = 4, 16  # from one level to the next: the step, and the steps in a block
 _TRIES = (14, 15, 16, 17, 18)  # lengths close to it, whichever leaves the fewest steps over

@@ -13,8 +13,6 @@ import numpy as np
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.validate import FloatArray
 
-__all__ = ["Saddle", "Sketch", "log_choose", "sketch_of"]
-
 Window = tuple[float, tuple[float, float]]
 
 
@@ -63,11 +61,8 @@ class Sketch:
 
     def cumulant(self, rate: float) -> tuple[float, float, float]:
         """ln E[e^{rate L}] of the sum, and its first two derivatives."""
-        if rate not in self._moments:
-            self._moments[rate] = self._cumulant(rate)
-        return self._moments[rate]
-
-    def _cumulant(self, rate: float) -> tuple[float, float, float]:
+        if rate in self._moments:
+            return self._moments[rate]
         value = first = second = 0.0
         for losses, logs, count in self.parts:
             e = logs + rate * losses
@@ -78,6 +73,7 @@ class Sketch:
             value += count * (top + math.log(total))
             first += count * mean
             second += count * float(p @ (losses - mean) ** 2) / total
+        self._moments[rate] = value, first, second
         return value, first, second
 
     def bulk_width(self) -> float:
@@ -106,13 +102,9 @@ class Sketch:
         return sum(count * float(losses[-1]) for losses, _, count in self.parts)
 
     def saddle(self, epsilon: float, steepest: float = math.inf) -> Saddle:
-        """Minimiser of n K(c) - c eps - ln c - ln(1 + c), which is convex."""
-        if (epsilon, steepest) not in self._saddles:
-            self._saddles[epsilon, steepest] = self._saddle(epsilon, steepest)
-        return self._saddles[epsilon, steepest]
-
-    def _saddle(self, epsilon: float, steepest: float) -> Saddle:
-        """The saddle point by bisection in ln c."""
+        """Minimiser of n K(c) - c eps - ln c - ln(1 + c), which is convex, by bisection in ln c."""
+        if (epsilon, steepest) in self._saddles:
+            return self._saddles[epsilon, steepest]
         low, high = -12.0, min(38.0, math.log(steepest))
         while high - low > 2e-3:
             c = math.exp(0.5 * (low + high))
@@ -126,15 +118,15 @@ class Sketch:
         curvature = second + 1.0 / c**2 + 1.0 / (1.0 + c) ** 2
         log_chernoff = value - c * epsilon
         correction = math.log(c) + math.log1p(c) + 0.5 * math.log(2.0 * math.pi * curvature)
-        return Saddle(c, log_chernoff, log_chernoff - correction, math.sqrt(second) + 1e-300)
+        spread = math.sqrt(second) + 1e-300
+        found = Saddle(c, log_chernoff, log_chernoff - correction, spread)
+        self._saddles[epsilon, steepest] = found
+        return found
 
     def window(self, rate: float, nats: float) -> Window:
         """Width holding all but e^-nats of the tilted law, and two tilts that show it."""
-        if (rate, nats) not in self._windows:
-            self._windows[rate, nats] = self._window(rate, nats)
-        return self._windows[rate, nats]
-
-    def _window(self, rate: float, nats: float) -> Window:
+        if (rate, nats) in self._windows:
+            return self._windows[rate, nats]
         here, _, second = self.cumulant(rate)
         spread = math.sqrt(second) + 1e-300
         longest = max(float(losses[-1] - losses[0]) for losses, _, _ in self.parts)
@@ -146,20 +138,17 @@ class Sketch:
         ends, chosen = [], []
         tilts = np.array(thetas)
         for sign in (1.0, -1.0):
-            reach = (nats + self._cumulants(rate + sign * tilts) - here) / tilts
+            there = np.zeros(len(tilts))  # ln E[e^{rate L}] of the sum at these tilts
+            for losses, logs, count in self.parts:
+                e = logs + (rate + sign * tilts)[:, None] * losses
+                top = e.max(axis=1)
+                there += count * (top + np.log(np.exp(e - top[:, None]).sum(axis=1)))
+            reach = (nats + there - here) / tilts
             best = int(reach.argmin())
             ends.append(float(reach[best]))
             chosen.append(float(tilts[best]))
-        return ends[0] + ends[1], (chosen[0], chosen[1])
-
-    def _cumulants(self, rates: FloatArray) -> FloatArray:
-        """ln E[e^{rate L}] of the sum at several tilts."""
-        total = np.zeros(len(rates))
-        for losses, logs, count in self.parts:
-            e = logs + rates[:, None] * losses
-            top = e.max(axis=1)
-            total += count * (top + np.log(np.exp(e - top[:, None]).sum(axis=1)))
-        return total
+        self._windows[rate, nats] = ends[0] + ends[1], (chosen[0], chosen[1])
+        return self._windows[rate, nats]
 
     def jump_terms(
         self,

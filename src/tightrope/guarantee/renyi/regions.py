@@ -1,4 +1,4 @@
-"""Lemma 4 and Corollary 1: Renyi DP to f-DP through binary Renyi divergences.
+"""Renyi DP to f-DP: the smallest type II error that one level, or a curve of levels, allows.
 
 Statement: every test between neighbours of an (order, gamma)-Renyi DP mechanism, with type I
     error t and type II error b <= 1 - t, satisfies d(1-t||b) <= gamma and d(1-b||t) <= gamma, where
@@ -17,6 +17,7 @@ Vectors: lemma4_boundary in tests/golden/renyi.json.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,76 +25,43 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
-from tightrope.guarantee.renyi._arrays import (
+from tightrope.guarantee.renyi.best import HIGHEST_ORDER, LOWEST_ORDER, Curve, gammas_at
+from tightrope.guarantee.renyi.kernel import (
     TINY,
     ULP,
+    checked_gamma,
+    checked_type_i,
+    excess_order,
+    log_chi,
+    log_chi_of_gamma,
+    log_chi_slack,
+)
+from tightrope.numerics.arrays import (
     Enclosure,
     Indices,
-    checked_gamma,
-    checked_order,
-    flat,
+    elementwise,
     increasing_root,
     shaped,
     verified,
 )
-from tightrope.guarantee.renyi.randomized_response import log_chi, log_chi_of_gamma, log_chi_slack
 from tightrope.validate import FloatArray, check_probability
 
-__all__ = ["type_ii", "type_ii_forward", "type_ii_backward", "type_ii_kullback_leibler"]
-
-_ORDER_ONE = 1e-200  # z so small that the Renyi divergence is Kullback-Leibler's in every digit
-
-# (ln chi, slope in the unknown, slack) at a value of the unknown
 _SMALLEST_ERROR = 1e-300
-
+_SCAN, _ZOOM, _ROUNDS = 49, 17, 6  # over the orders of a curve
+# (ln chi, slope in the unknown, slack) at a value of the unknown
 Shape = Callable[[FloatArray, Indices], tuple[FloatArray, FloatArray, FloatArray]]
 
 
-def type_ii(order: ArrayLike, gamma: ArrayLike, type_i: ArrayLike) -> Enclosure:
-    """Enclosure of the smallest type II error that (order, gamma)-Renyi DP allows at type_i."""
-    (a, g, t), shape = flat(
-        checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
-    )
-    both = _from(t, lambda r: _larger(_forward(a - 1.0, g, r), _backward(a - 1.0, g, r)))
-    return _shaped(both, shape)
-
-
-def type_ii_forward(order: ArrayLike, gamma: ArrayLike, type_i: ArrayLike) -> Enclosure:
-    """The root of d(1-t||b) = gamma alone: one direction is bounded."""
-    (a, g, t), shape = flat(
-        checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
-    )
-    return _shaped(_from(t, lambda r: _forward(a - 1.0, g, r)), shape)
-
-
-def type_ii_backward(order: ArrayLike, gamma: ArrayLike, type_i: ArrayLike) -> Enclosure:
-    """The root of d(1-b||t) = gamma alone: the other direction is bounded."""
-    (a, g, t), shape = flat(
-        checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
-    )
-    return _shaped(_from(t, lambda r: _backward(a - 1.0, g, r)), shape)
-
-
-def type_ii_kullback_leibler(gamma: ArrayLike, type_i: ArrayLike) -> Enclosure:
-    """(45): both roots for Kullback-Leibler divergences at most gamma."""
-    (g, t), shape = flat(checked_gamma(gamma), check_probability(type_i, "type_i"))
-    z = np.full_like(g, _ORDER_ONE)
-    return _shaped(_from(t, lambda r: _larger(_forward(z, g, r), _backward(z, g, r))), shape)
-
-
-def _from(t: FloatArray, solve: Callable[[FloatArray], Enclosure]) -> Enclosure:
-    """Type I errors whose inverse overflows are answered at 1e-300: the type II error falls."""
+def boundary(z: FloatArray, gamma: FloatArray, t: FloatArray) -> Enclosure:
+    """The larger of both roots; type I errors whose inverse overflows are answered at 1e-300."""
     tiny = (t > 0.0) & (t < _SMALLEST_ERROR)
-    found = solve(np.where(tiny, _SMALLEST_ERROR, t))
-    return Enclosure(found.lower, np.where(tiny, 1.0, found.upper))
+    raised = np.where(tiny, _SMALLEST_ERROR, t)  # the type II error falls
+    one, other = _forward(z, gamma, raised), _backward(z, gamma, raised)
+    upper = np.maximum(one.upper, other.upper)
+    return Enclosure(np.maximum(one.lower, other.lower), np.where(tiny, 1.0, upper))
 
 
-def _shaped(both: Enclosure, shape: tuple[int, ...]) -> Enclosure:
-    return Enclosure(shaped(both.lower, shape), shaped(both.upper, shape))
-
-
-def _larger(first: Enclosure, second: Enclosure) -> Enclosure:
-    return Enclosure(np.maximum(first.lower, second.lower), np.maximum(first.upper, second.upper))
+type_ii = elementwise(excess_order, checked_gamma, checked_type_i)(boundary)
 
 
 def _forward(z: FloatArray, gamma: FloatArray, t: FloatArray) -> Enclosure:
@@ -163,22 +131,51 @@ def _roots(shape: Shape, z: FloatArray, gamma: FloatArray, inner: ArrayLike) -> 
     value, slope, error = shape(found, todo)
     doubt = 2.0 * (error + slack + np.abs(value - target))
     step = np.minimum(doubt / np.maximum(slope, TINY), 0.25 * found) + 2.0 * ULP * found
-    high, high_holds = verified(
-        found, step, lambda x, i: _above(shape, x, todo[i], target[i], slack[i])
-    )
-    low, low_holds = verified(
-        found, -step, lambda x, i: _below(shape, x, todo[i], target[i], slack[i])
+
+    def above(x: FloatArray, i: Indices) -> Any:
+        value, _, error = shape(x, todo[i])
+        return value - error >= target[i] + slack[i]
+
+    def below(x: FloatArray, i: Indices) -> Any:
+        value, _, error = shape(np.maximum(x, TINY), todo[i])
+        return (x <= 0.0) | (value + error <= target[i] - slack[i])
+
+    (high, high_holds), (low, low_holds) = (
+        verified(found, step, above),
+        verified(found, -step, below),
     )
     upper[todo] = np.where(high_holds, high, np.inf)
     lower[todo] = np.where(low_holds, np.maximum(low, 0.0), 0.0)
     return Enclosure(lower, upper)
 
 
-def _above(shape: Shape, x: FloatArray, i: Indices, target: FloatArray, slack: FloatArray) -> Any:
-    value, _, error = shape(x, i)
-    return value - error >= target + slack
+# ---- Corollary 1: a whole curve
+# Statement: if a mechanism is (order, curve(order))-Renyi DP for every order of a set, its type II
+#     error at type I error t is at least the largest, over the orders, of `type_ii`.
+# Conditions: curve(orders) bounds the divergences in both directions; inf where nothing is known.
+# Validity: bound (lower): every order is valid.
+# Source: Corollary 1, (48) of arXiv:2008.06529.
+# Error: the best order is found by a scan in ln(order - 1) and zooming. Safe side: lower.
+# Vectors: tests/unit/guarantee/test_renyi_regions.py.
 
 
-def _below(shape: Shape, x: FloatArray, i: Indices, target: FloatArray, slack: FloatArray) -> Any:
-    value, _, error = shape(np.maximum(x, TINY), i)
-    return (x <= 0.0) | (value + error <= target - slack)
+def type_ii_of_curve(
+    curve: Curve, type_i: ArrayLike, *, lowest: float = LOWEST_ORDER, highest: float = HIGHEST_ORDER
+) -> Any:
+    """A lower bound on the type II error at type_i, over all orders of the curve."""
+    t = np.asarray(check_probability(type_i, "type_i"), dtype=np.float64)
+    flat_t = t.ravel()
+    columns, best, count = np.arange(flat_t.size), np.zeros(flat_t.size), _SCAN
+    low = np.full(flat_t.size, math.log(lowest - 1.0))
+    high = np.full(flat_t.size, math.log(highest - 1.0))
+    for _ in range(_ROUNDS):
+        grid = np.linspace(low, high, count)
+        orders = 1.0 + np.exp(grid)
+        gammas = gammas_at(curve, orders.ravel()).reshape(orders.shape)
+        values = type_ii(orders, gammas, flat_t).lower
+        place = values.argmax(axis=0)
+        best = np.maximum(best, values[place, columns])
+        low = grid[np.maximum(place - 1, 0), columns]
+        high = grid[np.minimum(place + 1, count - 1), columns]
+        count = _ZOOM
+    return shaped(best, t.shape)

@@ -1,4 +1,4 @@
-"""The smallest epsilon with delta(epsilon) <= delta, bracketed by lattice laws."""
+"""What the lattice answers: delta(epsilon), and the smallest epsilon for a delta."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ import math
 from collections.abc import Callable
 from typing import final
 
-from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
-from tightrope.guarantee.loss.lattice.law import (
-    MANY_KINDS,
-    LatticeLaw,
-    build,
-    counted,
-    law_at,
-    log_delta,
-)
-from tightrope.guarantee.loss.lattice.plan import LatticePlan, best_plan, guesses
+from tightrope.errors import NotCertified
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss, mirrored
+from tightrope.guarantee.loss.lattice.best import best_plan, guesses
+from tightrope.guarantee.loss.lattice.law import LatticeLaw, build
+from tightrope.guarantee.loss.lattice.plan import LatticePlan
 from tightrope.numerics.interval import Interval
-
-__all__ = ["epsilon", "smallest_epsilon"]
 
 _ROUGH = 0.05
 _WIDER = 1e3  # times the mass of infinite losses: a delta at which they hardly count
@@ -33,6 +26,90 @@ _DEAR = 2e5  # work that is not done again where it won nothing
 _HOPELESS = 1e3  # rounding that no plan is tried with; its estimate is often far too large
 
 
+# ---- both sides, planned until they are as close as asked for
+MAX_KINDS = 300
+MANY_KINDS = 64  # more are followed coarsely
+_A_SECOND = 2e6  # of work
+_FINEST = 1e-9  # narrower is below the rounding that the bounds contain
+
+
+def counted(components: Components) -> Components:
+    """Equal pairs counted together; refuses too many kinds of them."""
+    counts: dict[object, int] = {}
+    for pair, count in components:
+        counts[pair] = counts.get(pair, 0) + count
+    if len(counts) > MAX_KINDS:
+        raise NotCertified(
+            f"The lattice method follows at most {MAX_KINDS} kinds of steps; got {len(counts)}. "
+            "Use the inversion integral, or state several releases as one."
+        )
+    return tuple((pair, n) for pair, n in counts.items() if n > 0)  # type: ignore[misc]
+
+
+def law_at(
+    components: Components, epsilon: float, relative_width: float = 1e-4
+) -> tuple[LatticeLaw, Interval]:
+    """A law that gives ln delta(epsilon) to `relative_width` where that can be reached."""
+    known, law, done = Interval(-math.inf, 0.0), None, None
+    waiting = list(guesses(components, epsilon))
+    for _ in range(6):  # cheap answers first: a good plan needs the size of delta
+        guess = waiting.pop(0) if waiting else _middle(known)
+        plan = best_plan(components, epsilon, guess, _ROUGH)
+        if done is not None and plan.no_finer_than(done):
+            continue
+        del law  # one at a time in memory
+        law, done = build(plan), plan
+        known = known.intersect(law.log_delta(epsilon))
+        if known.width <= 1.0:
+            break
+    assert law is not None
+    if len(components) > MANY_KINDS:
+        return law, known
+    for target in (max(relative_width, _FINEST), max(relative_width, _MODEST)):
+        if known.width > target:  # the modest width where the one asked for was too much
+            law, known = _refined(components, epsilon, law, known, target)
+    return law, known
+
+
+def _refined(
+    components: Components, epsilon: float, law: LatticeLaw, known: Interval, width: float
+) -> tuple[LatticeLaw, Interval]:
+    """Finer lattices until `width` is reached or nothing more is won."""
+    finer = 1.0
+    for _ in range(3):
+        if known.width <= width:
+            break
+        plan = best_plan(components, epsilon, _middle(known), width, finer)
+        dear = plan.work > _A_SECOND and known.width < 0.1
+        if dear or plan.rounding > known.width or plan.no_finer_than(law.plan):
+            break  # as fine as rounding and the work cap allow
+        law = build(plan)
+        found, before = law.log_delta(epsilon), known.width
+        known = known.intersect(found)
+        if known.width > 0.7 * before:
+            break
+        finer *= 0.8 * math.sqrt(min(1.0, max(0.02, width / max(found.width, 1e-300))))
+    return law, known
+
+
+def _middle(known: Interval) -> float:
+    return known.upper if known.lower == -math.inf else 0.5 * (known.lower + known.upper)
+
+
+def log_delta(components: Components, epsilon: float, relative_width: float = 1e-4) -> Interval:
+    """Enclosure of ln delta(epsilon), as narrow as asked where that can be reached."""
+    if epsilon < 0.0:  # delta(eps) = 1 - e^eps + e^eps delta_reversed(-eps)
+        turned = tuple((pair.reversed(), count) for pair, count in components)
+        return mirrored(log_delta(turned, -epsilon, relative_width), epsilon)
+    components = counted(components)
+    infinite = infinite_log_mass(components)
+    # nothing composed, epsilon above all finite losses, or none finite: needs no lattice
+    if epsilon >= largest_loss(components).upper or infinite.lower == 0.0:
+        return infinite
+    return law_at(components, epsilon, relative_width)[1]
+
+
+# ---- the smallest epsilon with delta(epsilon) <= delta, bracketed by such laws
 def smallest_epsilon(components: Components, delta: float, relative_width: float) -> Interval:
     """Both ends are verified: delta_upper(upper) <= delta and delta_lower(lower) >= delta."""
     if delta >= 1.0 or not components:
@@ -58,23 +135,18 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
         below = _just_below(components, highest, target, relative_width)
         if below is not None:  # so close to the largest loss that the largest loss will do
             return Interval(below, highest)
-    answer = _bracketed(components, target, highest, relative_width)
-    if answer.relative_width > 10.0 * max(relative_width, _MODEST):
-        below = _from_below(components, answer.upper, target)
-        return Interval(max(answer.lower, below), answer.upper)
-    return answer
-
-
-def _bracketed(
-    components: Components, target: float, highest: float, relative_width: float
-) -> Interval:
-    """Sums of any number of jumps first, then jumps one by one: the latter cost more each."""
     search = _Search(components, target, highest, relative_width)
-    if len(components) > MANY_KINDS:
-        return search.answer
-    search.refine(True, _MOST_WORK)
-    search.refine(False, min(search.left, _ONE_BY_ONE))
-    return search.answer
+    if len(components) <= MANY_KINDS:
+        # sums of any number of jumps first, then jumps one by one: the latter cost more each
+        search.refine(True, _MOST_WORK)
+        search.refine(False, min(search.left, _ONE_BY_ONE))
+    answer = search.answer
+    if answer.relative_width > 10.0 * max(relative_width, _MODEST):
+        for share in (1e-3, 1e-2, 0.1):  # where no lattice at the answer itself has a lower end
+            below = min(answer.upper, _LARGEST) * (1.0 - share)
+            if law_at(components, below, _ROUGH)[1].lower > target:
+                return Interval(max(answer.lower, below), answer.upper)
+    return answer
 
 
 @final
@@ -106,9 +178,12 @@ class _Search:
                 failed.append(plan.split.cut)
                 many = True
                 plan = self._affordable(width, tuple(failed), many, compound)
-            if plan.compound != compound or self._is_idle(plan):
-                return
             before = self.answer.relative_width
+            coarser = plan.goal.width > 2.0 * before * self.guess * self.slope
+            dear = before <= _MODEST and (plan.work > self.left or coarser)
+            idle = dear or plan.like(self.done) or plan.rounding > _HOPELESS
+            if plan.compound != compound or idle:
+                return
             law = build(plan)
             found = self._bracket(law)
             self.done, self.left = plan, self.left - plan.work
@@ -120,13 +195,6 @@ class _Search:
             else:
                 share = self.wanted / max(found.relative_width, self.wanted)
                 width = max(width * (0.6 * share if found.upper < math.inf else 0.2), 1e-9)
-
-    def _is_idle(self, plan: LatticePlan) -> bool:
-        """Would it win nothing, or too little for its work?"""
-        known = self.answer.relative_width
-        coarser = plan.goal.width > 2.0 * known * self.guess * self.slope
-        dear = known <= _MODEST and (plan.work > self.left or coarser)
-        return dear or plan.like(self.done) or plan.rounding > _HOPELESS
 
     def _affordable(
         self, width: float, failed: tuple[float, ...], many: bool, compound: bool
@@ -144,15 +212,6 @@ class _Search:
             width = min(width * max(2.0, 1.5 * (plan.work / max(self.left, 1e4)) ** 2), _ROUGH)
             plan = plan_for(width)
         return plan
-
-
-def _from_below(components: Components, upper: float, target: float) -> float:
-    """A lower end for where no lattice at the answer itself gives one."""
-    for share in (1e-3, 1e-2, 0.1):
-        below = min(upper, _LARGEST) * (1.0 - share)
-        if law_at(components, below, _ROUGH)[1].lower > target:
-            return below
-    return 0.0
 
 
 def _just_below(

@@ -1,36 +1,15 @@
-"""Arrays in, arrays out: broadcasting, enclosures and outward rounding for this package."""
+"""Functions of arrays, element by element: broadcasting, enclosures, roots and verified steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tightrope.errors import InvalidInput
-from tightrope.numerics.rounding import ULP
-from tightrope.validate import FloatArray, check_delta, check_order, check_real
-
-__all__ = [
-    "Enclosure",
-    "ULP",
-    "SMALLEST_DELTA",
-    "flat",
-    "shaped",
-    "checked_order",
-    "checked_epsilon",
-    "checked_delta",
-    "checked_gamma",
-    "rounded_up",
-    "rounded_down",
-    "increasing_root",
-    "verified",
-]
-
-TINY = np.finfo(np.float64).tiny
-SMALLEST_DELTA = 1e-300
-LARGEST_EPSILON = 1e100
+from tightrope.validate import FloatArray
 
 
 class Enclosure(NamedTuple):
@@ -50,56 +29,27 @@ def shaped(values: FloatArray, shape: tuple[int, ...]) -> Any:
     return float(values[0]) if shape == () else values.reshape(shape)
 
 
-def checked_order(order: ArrayLike) -> Any:
-    return check_order(order)
+def elementwise(*checks: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Check the arguments, one check for each, and broadcast them; floats in give floats out."""
 
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def asked(*values: ArrayLike, **options: Any) -> Any:
+            arrays, shape = flat(*(check(v) for check, v in zip(checks, values, strict=True)))
+            found = function(*arrays, **options)
+            if isinstance(found, tuple):
+                return Enclosure(shaped(found[0], shape), shaped(found[1], shape))
+            return shaped(found, shape)
 
-def checked_epsilon(epsilon: ArrayLike) -> Any:
-    return check_real(epsilon, "epsilon", low=0.0, high=LARGEST_EPSILON)
+        return asked
 
-
-def checked_gamma(gamma: ArrayLike) -> Any:
-    """A Renyi divergence; infinity is allowed (nothing is known at that order)."""
-    return check_real(gamma, "gamma", low=0.0, finite=False)
-
-
-def checked_delta(delta: ArrayLike) -> Any:
-    """delta in [0, 1]; positive values below 1e-300 are refused: their logarithms lose digits."""
-    checked = check_delta(delta)
-    small = (np.asarray(checked) > 0.0) & (np.asarray(checked) < SMALLEST_DELTA)
-    if np.any(small):
-        raise InvalidInput(
-            f"delta must be 0 or at least {SMALLEST_DELTA:g}; got {float(np.min(checked)):g}. "
-            "Smaller values are subnormal in double precision, where no digit is certain. "
-            f"Use delta={SMALLEST_DELTA:g}: no data set can tell the two apart."
-        )
-    return checked
-
-
-def rounded_up(value: FloatArray, *sizes: FloatArray | float) -> FloatArray:
-    """`value` plus a bound on its rounding: 4 ulp of each quantity that entered the sum."""
-    return np.asarray(value + _slack(value, sizes))
-
-
-def rounded_down(value: FloatArray, *sizes: FloatArray | float) -> FloatArray:
-    return np.asarray(value - _slack(value, sizes))
-
-
-def _slack(value: FloatArray, sizes: tuple[FloatArray | float, ...]) -> FloatArray:
-    total: FloatArray = np.abs(np.where(np.isfinite(value), value, 0.0))
-    for size in sizes:
-        part = np.abs(size)
-        total = total + np.where(np.isfinite(part), part, 0.0)
-    return 4.0 * ULP * total
+    return decorated
 
 
 # ---- Roots of increasing functions, many at a time, and verified steps away from them ------------
 # `increasing_root` is Newton's method kept inside a bracket that the signs prove; elements that
-# have
-# converged leave the batch. It returns a point near the root and promises nothing: what is promised
-# comes from `verified`, which moves outwards until a check with its own error bound passes.
-
-
+# have converged leave the batch. It returns a point near the root and promises nothing: what is
+# promised comes from `verified`, which moves outwards until a check with its own error passes.
 Indices = NDArray[np.intp]
 ValueAndSlope = Callable[[FloatArray, Indices], tuple[FloatArray, FloatArray]]
 Check = Callable[[FloatArray, Indices], NDArray[np.bool_]]
