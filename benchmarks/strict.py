@@ -26,7 +26,7 @@ from tightrope.train import (
     GaussianNoise,
     PrivateRun,
 )
-from tightrope.train.discrete_noise import BOUND
+from tightrope.train.noise import BOUND
 
 MODELS = ["adult-mlp", "mnist-cnn", "imdb", "gpt", "resnet18-gn"]
 

@@ -29,7 +29,7 @@ from tightrope.train import (
     noisy_sgd,
 )
 from tightrope.train.clip import Clip
-from tightrope.train.discrete_noise import BOUND, within_bound
+from tightrope.train.noise import BOUND, within_bound
 
 FALSE_ALARM = 1e-6
 WORKER = Path(__file__).with_name("strict_ranks_worker.py")

@@ -9,7 +9,7 @@ MOVED = "correlated/sensitivity.py"
 TRAIN, SAMPLERS = "train/correlated_noise.py", "train/samplers.py"
 RUN, SEPARATE = "tests/unit/train/test_correlated_noise.py", "tests/unit/train/test_samplers.py"
 RESUMED = "test_a_resumed_run_goes_on_with_its_noise"
-RANDOM = "theorems/correlated.py::BandedRandomCycle.guarantee"
+RANDOM = "theorems/correlated.py::BandedRandomCycle.proved"
 CYCLIC, GAUSS = "theorems/correlated.py", "theorems/correlated.py"
 
 FAULTS = [
@@ -52,7 +52,7 @@ FAULTS = [
         f"{RUN}::{RESUMED}",
     ),
     (
-        f"{TRAIN}::_Buffers.add",
+        f"{TRAIN}::_Buffers.noise",
         "self._stream.rescale(scale / self._scale)",
         "pass",
         f"{RUN}::test_an_adaptive_clip_scales_what_is_taken_back",
@@ -64,7 +64,7 @@ FAULTS = [
         f"{RUN}::{RESUMED}",
     ),
     (
-        f"{TRAIN}::_Replayed.add",
+        f"{TRAIN}::_Replayed.noise",
         "float(weight)",
         "abs(float(weight))",
         f"{RUN}::test_draws_that_are_made_again_are_the_same",
@@ -78,16 +78,16 @@ FAULTS = [
         f"{RUN}::test_noise_belongs_to_one_run_and_its_steps",
     ),
     (
-        "train/spending.py::process_of",
-        "strategy is None",
-        "True",
+        f"{SAMPLERS}::AbstractSampler.process",
+        "getattr(noise, 'strategy', None)",
+        "None",
         f"{RUN}::test_the_least_noise_for_a_budget_is_found",
     ),
-    (f"{SAMPLERS}::SeparatedSampler._at", "place + self._gap", "place + 1", SEPARATE),
+    (f"{SAMPLERS}::SeparatedSampler._batch", "place + self._gap", "place + 1", SEPARATE),
     (
         f"{SAMPLERS}::CyclicPoissonSampler._batch",
-        "self._place % self._cycle",
-        "(self._place + self._place // self._cycle) % self._cycle",
+        "place % self._cycle",
+        "(place + place // self._cycle) % self._cycle",
         SEPARATE,
     ),
     # what one record moves
@@ -135,7 +135,7 @@ FAULTS = [
         SENSITIVITY,
     ),
     # the account
-    (f"{GAUSS}::CorrelatedGaussian.guarantee", "process.adjacency.moved", "1.0", ACCOUNT),
+    (f"{GAUSS}::CorrelatedGaussian.proved", "process.adjacency.moved", "1.0", ACCOUNT),
     (
         GAUSS,
         "case CyclicPoissonSampling(1.0, cycle):",
@@ -143,19 +143,19 @@ FAULTS = [
         ACCOUNT,
     ),
     (
-        f"{CYCLIC}::BandedCyclicPoisson.applies",
-        "min(bands, process.steps) > sampling.cycle",
-        "min(bands, process.steps) > 2 * sampling.cycle",
+        f"{CYCLIC}::BandedCyclicPoisson.condition",
+        "min(bands, process.steps) > cycle",
+        "min(bands, process.steps) > 2 * cycle",
         ACCOUNT,
     ),
     (
-        f"{CYCLIC}::BandedCyclicPoisson.guarantee",
+        f"{CYCLIC}::BandedCyclicPoisson.proved",
         "turns = -(-process.steps // cycle)",
         "turns = process.steps // cycle\n        lengths = lengths[: turns * cycle]",
         ACCOUNT,
     ),
     (
-        f"{CYCLIC}::BandedCyclicPoisson.guarantee",
+        f"{CYCLIC}::BandedCyclicPoisson.proved",
         "by_turn.max(axis=1)",
         "by_turn.min(axis=1)",
         ACCOUNT,
@@ -174,6 +174,6 @@ FAULTS = [
         "guarantee/compose.py::compose",
         "validity = Validity.BOUND",
         "pass",
-        "tests/unit/guarantee/test_least_mu.py",
+        "tests/unit/guarantee/test_kinds.py",
     ),
 ]

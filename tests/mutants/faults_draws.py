@@ -15,30 +15,30 @@ FAULTS = [
     # no noise
     ("train/noise.py::GaussianNoise.add_", "self._noise_multiplier * sensitivity", "0.0", NOISE),
     (
-        "train/noise.py::GaussianNoise._draw",
-        "torch._foreach_add_(sums, draws.views)",
+        "train/noise.py::GaussianNoise.add_",
+        "torch._foreach_add_(sums, self._filled(draws, part).views)",
         "None",
         NOISE,
     ),
     (
-        "train/discrete_noise.py::DiscreteGaussianNoise._draws",
+        "train/noise.py::DiscreteGaussianNoise._draws",
         "law.draw(count, self._stream.words)",
         "np.zeros(count, dtype=np.int64)",
         NOISE,
     ),
     (
-        "train/discrete_noise.py::DiscreteGaussianNoise.add_whole_",
+        "train/noise.py::DiscreteGaussianNoise.add_whole_",
         "total.add_(drawn.view(total.shape).to(total.device))",
         "None",
         LAW,
     ),
     (
-        "train/arithmetic.py::FloatTotals.noisy",
+        "train/arithmetic.py::Totals.noisy",
         "noise.add_(total, self.arithmetic.charged(sensitivity))",
         "None",
         LAW,
     ),
-    ("train/arithmetic.py::IntegerTotals.noisy", "noise.add_whole_(total, BOUND)", "None", LAW),
+    ("train/arithmetic.py::_Whole.noisy", "noise.add_whole_(total, BOUND)", "None", LAW),
     (
         "tightrope_reproduce/iteration/contenders.py::_perturbed",
         "scale * entropy.normal(clean.weights.shape)",
@@ -74,15 +74,15 @@ FAULTS = [
     (f"{WHOLE}::DiscreteGaussian._kept", "distance > 0.0", "distance > -1.0", DISCRETE),
     # who is in a batch
     (
-        "train/samplers.py::PoissonSampler.draw",
-        "self._stream.words(population)",
-        "np.arange(population, dtype=np.uint64) << np.uint64(58)",
+        "train/samplers.py::AbstractSampler._joined",
+        "self.stream.words(count)",
+        "np.arange(count, dtype=np.uint64) << np.uint64(58)",
         DRAWS,
     ),
     (
-        "train/samplers.py::TruncatedPoissonSampler.draw",
-        "np.uint64(self._threshold)",
-        "np.uint64(self._threshold // 2)",
+        "train/samplers.py::TruncatedPoissonSampler._draw",
+        "self._rate",
+        "self._rate / 2",
         SAMPLERS,
     ),
     # who is in an audit

@@ -237,8 +237,8 @@ FAULTS = [
     # sums of clipped gradients
     (f"{BATCH}::_factors", "rows.masked_fill(~present, 0)", "rows", SUMS),
     (f"{BATCH}::_factors", "not waits or math.isfinite(total.sum().item())", "True", SUMS),
-    (f"{BATCH}::Factors.of", "row if len(self._each) > 1 else 0", "0", SUMS),
-    (f"{BATCH}::_sum_of_vectors", "float(layer.bias is not None)", "0.0", SUMS),
+    (f"{BATCH}::Factors.of", "row if len(self.rows) > 1 else 0", "0", SUMS),
+    (f"{BATCH}::_sum_of_vectors", "float(bias is not None)", "0.0", SUMS),
     (f"{SITES}::ClippedSums.forms", "transposed(form) if made.turned else form", "form", SUMS),
     (
         "train/gradients/batch.py::_joined_outer",
@@ -252,10 +252,10 @@ FAULTS = [
         "reads + squared",
         SUMS,
     ),
-    ("train/gradients/forms.py::_total", "len(flat) <= chain", "True", CHAINS),
-    ("train/arithmetic.py::FloatTotals.add", "t.double().add_(s)", "s.clone()", RUN),
+    ("train/gradients/forms.py::inside_product", "len(left) <= chain", "True", CHAINS),
+    ("train/arithmetic.py::Totals.add", "t.double().add_(s)", "s.clone()", RUN),
     (
-        "train/arithmetic.py::FloatTotals.noisy",
+        "train/arithmetic.py::Totals.noisy",
         "self.arithmetic.charged(sensitivity)",
         "sensitivity",
         CHARGED,
@@ -290,31 +290,31 @@ FAULTS = [
     # noise
     ("train/noise.py::GaussianNoise.add_", "scale / math.sqrt(2)", "scale / 2", LAW_OF_NOISE),
     (
-        "train/noise.py::GaussianNoise._fill",
+        "train/noise.py::GaussianNoise._filled",
         "draws.first.add_(draws.second)",
         "draws.first.mul_(math.sqrt(2))",
         LAW_OF_NOISE,
     ),
     (
-        "train/noise.py::GaussianNoise._fill",
+        "train/noise.py::GaussianNoise._filled",
         "key_generator(generator, self._stream)",
         "generator.manual_seed(1)",
         NOISE,
     ),
     (
-        "train/noise.py::_fill_twister",
+        "train/noise.py::key_generator",
         "stream.words(_WORDS // 2).view(np.uint32)",
         "np.arange(_WORDS) + int(stream.words(1)[0] % 2**32)",
         RANDOM,
     ),
     (
-        "train/discrete_noise.py::DiscreteGaussianNoise.add_",
+        "train/noise.py::DiscreteGaussianNoise.add_",
         "math.isqrt(dimension)",
         "0",
         NOISE,
     ),
     (
-        "train/discrete_noise.py::DiscreteGaussianNoise._draws",
+        "train/noise.py::DiscreteGaussianNoise._draws",
         "discrete_scale(self._noise_multiplier, bound)",
         "discrete_scale(0.9 * self._noise_multiplier, bound)",
         NOISE,
@@ -333,30 +333,30 @@ FAULTS = [
     ),
     # batches
     (
-        "train/samplers.py::PoissonSampler.draw",
-        "np.uint64(self._threshold)",
-        "np.uint64(min(1.1 * self._threshold, 2**64 - 2048))",
+        "train/samplers.py::PoissonSampler._draw",
+        "self._rate",
+        "min(1.1 * self._rate, 1.0)",
         DRAWS,
     ),
     (
-        "train/samplers.py::TruncatedPoissonSampler.draw",
+        "train/samplers.py::TruncatedPoissonSampler._draw",
         "np.argsort(keys, kind='stable')[: self._size]",
         "np.arange(self._size)",
         SAMPLERS,
     ),
     (
         "train/samplers.py::ShuffledSampler._assign",
-        "np.argsort(self._stream.words(population))",
+        "np.argsort(self.stream.words(population))",
         "np.arange(population)",
         DRAWS,
     ),
     (
         "train/samplers.py::BallsInBinsSampler._assign",
-        "self._stream.words(population)",
+        "self.stream.words(population)",
         "np.arange(population, dtype=np.uint64)",
         DRAWS,
     ),
-    ("train/samplers.py::_EpochSampler.draw", "self.position == 0", "False", SAMPLERS),
+    ("train/samplers.py::_EpochSampler._draw", "self.position == 0", "False", SAMPLERS),
     (
         "train/samplers.py::_EpochSampler.go_on_after",
         "-(-steps // self.batches_per_epoch) * self.batches_per_epoch",
@@ -367,20 +367,25 @@ FAULTS = [
     ("train/samplers.py::AbstractSampler.check_free", "self._name in _RUNS", "False", ONCE),
     # the journal
     (
-        f"{LOG}::Journal._follow",
-        "chain.decode('ascii', 'replace') != marks[-1].chain",
+        "evidence/run_folder.py::Counted.follow",
+        "chain.decode('ascii', 'replace') != mark.chain",
         "False",
         STORE,
     ),
-    (f"{LOG}::Journal._read", "marks[min(known.lines, len(whole))] != known", "False", STORE),
-    (f"{LOG}::Journal.announce", "release > self.last", "release > self.last + 1", STORE),
+    ("evidence/run_folder.py::read_journal", "met != places", "False", STORE),
+    (
+        f"{LOG}::Journal.announce",
+        "release > self.counted.last",
+        "release > self.counted.last + 1",
+        STORE,
+    ),
     (f"{LOG}::Journal.announce", "self._home != here()", "False", STORE),
     (f"{LOG}::Journal.prove", "known != digest", "False", STORE),
     # counting
     (f"{COUNT}::Ledger.count", "self.released = max(self.released, step)", "pass", LEDGER),
     (f"{COUNT}::Ledger.count", "self.journal(step)", "None", STORE),
     (f"{COUNT}::Ledger._whole", "self.history is None", "True", LEDGER),
-    (f"{COUNT}::Ledger._fits", "self.epsilon(delta, steps).upper <= epsilon", "True", LEDGER),
+    (f"{COUNT}::Ledger._within", "self.epsilon(delta, steps).upper <= epsilon", "True", LEDGER),
     (
         f"{COUNT}::Ledger.exhausted",
         "self.taken >= self.steps_allowed",
@@ -409,8 +414,8 @@ FAULTS = [
     ("train/record.py::not_private_because", "noise.noise_multiplier == 0", "False", RUN),
     (
         "train/folder.py::RunFolder._resume",
-        "self._count_of_all_ranks(run, state['step'])",
-        "None",
+        "max(last, state['step'])",
+        "state['step']",
         STORE,
     ),
     # the run itself
@@ -425,7 +430,7 @@ FAULTS = [
     (f"{STEP}::PrivateRun._check_before_step", "self._isolated.changed()", "False", RUN),
     (
         f"{STEP}::PrivateRun.take_step",
-        "float(self.clip.sensitivity) != sensitivity",
+        "now != sensitivity",
         "False",
         CLIPS,
     ),

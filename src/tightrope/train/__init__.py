@@ -10,7 +10,6 @@ print(run.epsilon(delta=1e-5))
 """
 
 from typing import TYPE_CHECKING, Any
-from warnings import warn
 
 try:
     import torch as _torch  # noqa: F401
@@ -19,14 +18,13 @@ except ModuleNotFoundError as missing:
         "tightrope.train needs PyTorch: pip install 'tightrope[train]'", name=missing.name
     ) from missing
 
+from tightrope.train.checks import StandardConv2d, fix
 from tightrope.train.clip import AdaptiveClip, AutomaticClip, FlatClip, PerLayerClip
 from tightrope.train.correlated_noise import CorrelatedNoise
-from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.doctor import check_program, check_run
 from tightrope.train.fitting import Evaluation, Outcome, accuracy
-from tightrope.train.fix import StandardConv2d, fix
 from tightrope.train.folder import RunFolder
-from tightrope.train.noise import GaussianNoise
+from tightrope.train.noise import DiscreteGaussianNoise, GaussianNoise
 from tightrope.train.optimizers import (
     CorrectedAdam,
     noisy_adagrad,
@@ -34,7 +32,7 @@ from tightrope.train.optimizers import (
     noisy_adamw,
     noisy_sgd,
 )
-from tightrope.train.private import Trainer, noise_for, private
+from tightrope.train.private import Trainer, private
 from tightrope.train.record import RunRecord
 from tightrope.train.run import Epoch, PrivateRun, Sensitive, Step
 from tightrope.train.samplers import (
@@ -49,7 +47,7 @@ from tightrope.train.samplers import (
     TruncatedPoissonSampler,
     Users,
 )
-from tightrope.train.spending import Budget
+from tightrope.train.spending import Budget, noise_for
 from tightrope.train.users import CropAndFlip, UserData, first_rows
 
 if TYPE_CHECKING:
@@ -108,7 +106,4 @@ def __getattr__(name: str) -> Any:
         from tightrope.train import sharding
 
         return getattr(sharding, name)
-    if name == "GridGaussianNoise":
-        warn("GridGaussianNoise is now DiscreteGaussianNoise", DeprecationWarning, stacklevel=2)
-        return DiscreteGaussianNoise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

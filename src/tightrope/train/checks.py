@@ -1,4 +1,4 @@
-"""What a run is made of, and where: checked before anything private is read.
+"""What a run is made of, and where: checked before anything private is read, and mended by `fix`.
 
 Several losses with an optimizer each are trained side by side by one private step: a GAN, say.
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._device import DeviceContext  # what torch.set_default_device turns on
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
@@ -26,14 +26,20 @@ from tightrope.train.spending import Budget
 
 __all__ = [
     "Several",
+    "StandardConv2d",
     "as_one_optimizer",
     "check_no_modes",
     "check_parts",
     "check_trains",
     "checked_schedules",
+    "fix",
     "groups_of",
-    "trained_parameters",
+    "standardised",
 ]
+
+_GROUPS = 32  # at most so many, as in Wu and He 2018
+_LEAST = 1e-4  # added to the square of a channel's norm
+_CHANNELS = 4  # at least so many in a group, where the layer has them
 
 
 def check_no_modes() -> None:
@@ -56,52 +62,44 @@ def check_no_modes() -> None:
 def check_parts(
     model: Any, optimizer: Any, sampler: Any, clip: Any, noise: Any, budget: Any
 ) -> None:
-    wanted = (
-        ("model", model, nn.Module, "a torch.nn.Module"),
+    """Each part is what it should be, and the model and the optimizer can be trained privately."""
+    rule = "an optimizer of torch.optim, or a dictionary of them by loss"
+    for name, value, good, words in (
+        ("model", model, isinstance(model, nn.Module), "a torch.nn.Module"),
+        ("optimizer", optimizer, isinstance(optimizer, torch.optim.Optimizer), rule),
         (
-            "optimizer",
-            optimizer,
-            torch.optim.Optimizer,
-            "an optimizer of torch.optim, or a dictionary of them by loss",
+            "sampler",
+            sampler,
+            isinstance(sampler, AbstractSampler),
+            "a sampler such as PoissonSampler(rate)",
         ),
-        ("sampler", sampler, AbstractSampler, "a sampler such as PoissonSampler(rate)"),
-        ("clip", clip, Clip, "a clip such as FlatClip(1.0)"),
-        ("budget", budget, Budget | None, "a Budget(epsilon=3.0, delta=1e-5), or None"),
-    )
-    for name, value, kind, words in wanted:
-        if not isinstance(value, kind):
+        ("clip", clip, isinstance(clip, Clip), "a clip such as FlatClip(1.0)"),
+        ("budget", budget, isinstance(budget, Budget | None), "a Budget(3.0, 1e-5), or None"),
+        (
+            "noise",
+            noise,
+            not isinstance(noise, type) and hasattr(noise, "noise_multiplier"),
+            "a noise such as GaussianNoise(1.1)",
+        ),
+    ):
+        if not good:
             raise InvalidInput(f"{name} must be {words}; got {_named(value)}.")
-    if isinstance(noise, type) or not hasattr(noise, "noise_multiplier"):
-        raise InvalidInput(
-            f"noise must be a noise such as GaussianNoise(1.1); got {_named(noise)}."
-        )
-    _check_optimizer(optimizer)
-    _check_model(model)
-    check_trains(model)
-
-
-def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    rules = optimizer.each.values() if isinstance(optimizer, Several) else [optimizer]
-    for rule in rules:
+    for each in optimizer.each.values() if isinstance(optimizer, Several) else [optimizer]:
         try:  # the step of the class: a schedule puts a function without self on the object
-            inspect.signature(type(rule).step).bind(rule)
-            again = isinstance(rule, torch.optim.LBFGS)
+            inspect.signature(type(each).step).bind(each)
+            again = isinstance(each, torch.optim.LBFGS)
         except TypeError:
             again = True
         if again:
             raise InvalidInput(
-                f"{type(rule).__name__} computes the loss several times a step, and each time "
+                f"{type(each).__name__} computes the loss several times a step, and each time "
                 "would be a release of its own. Use an optimizer that takes one gradient a step, "
                 "such as SGD or Adam."
             )
-        if isinstance(rule, torch.optim.SparseAdam):
+        if isinstance(each, torch.optim.SparseAdam):
             raise InvalidInput(
                 "SparseAdam needs sparse gradients, and noise reaches every row. Use Adam."
             )
-
-
-def _check_model(model: nn.Module) -> None:
-    """Refuse models that no program can be made of, or whose weights take no noise."""
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise InvalidInput(
@@ -125,6 +123,7 @@ def _check_model(model: nn.Module) -> None:
                 f"{name} is expanded: several of its entries are one number in memory, which an "
                 "optimizer cannot update. Make it a parameter of its own, with clone()."
             )
+    check_trains(model)
 
 
 def check_trains(model: nn.Module) -> None:
@@ -181,114 +180,55 @@ def _named(value: object) -> str:
 
 @final
 class Several(torch.optim.Optimizer):
-    """Optimizers by the names of their losses, as one."""
+    """Optimizers by the names of their losses, as one: its groups and its state are theirs."""
 
     def __init__(self, each: Mapping[str, torch.optim.Optimizer]) -> None:
         self.each = dict(each)
         groups = [group for rule in self.each.values() for group in rule.param_groups]
-        self._owners = {p: rule for rule in self.each.values() for p in _of(rule)}
-        if sum(len(group["params"]) for group in groups) != len(self._owners):
+        listed = [parameter for group in groups for parameter in group["params"]]
+        if len({*listed}) != len(listed):
             raise InvalidInput(
                 "A parameter is in two of the optimizers, which would both move it by the gradient "
                 "of both losses. Give each parameter to one of them."
             )
-        super().__init__(list(self._owners), {})
+        super().__init__(listed, {})
         self.param_groups = groups
+        for rule in self.each.values():
+            self.state.update(rule.state)
+        self._share()
+
+    def _share(self) -> None:
+        groups = iter(self.param_groups)
+        for rule in self.each.values():
+            rule.state = self.state
+            rule.param_groups = [next(groups) for _ in rule.param_groups]
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """A step of each."""
         for rule in self.each.values():
             rule.step()
 
-    @property
-    def state(self) -> Any:
-        """By parameter, wherever it is."""
-        return _States(self._owners)
-
-    @state.setter
-    def state(self, _: Any) -> None:
-        """Each optimizer has its own."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Of all of them, as if they were one."""
-        state: dict[int, Any] = {}
-        groups: list[dict[str, Any]] = []
-        for rule in self.each.values():
-            own, first = rule.state_dict(), sum(len(group["params"]) for group in groups)
-            state |= {first + at: slots for at, slots in own["state"].items()}
-            groups += [
-                g | {"params": [first + at for at in g["params"]]} for g in own["param_groups"]
-            ]
-        return {"state": state, "param_groups": groups}
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        groups = list(state_dict["param_groups"])
-        first = 0
-        for rule in self.each.values():
-            count = len(_of(rule))
-            own = [groups.pop(0) for _ in rule.param_groups]
-            rule.load_state_dict(
-                {
-                    "state": {
-                        at - first: slots
-                        for at, slots in state_dict["state"].items()
-                        if first <= at < first + count
-                    },
-                    "param_groups": [
-                        g | {"params": [at - first for at in g["params"]]} for g in own
-                    ],
-                }
-            )
-            first += count
-
-
-class _States:
-    """What optimizers keep of their parameters."""
-
-    def __init__(self, owners: dict[Any, torch.optim.Optimizer]) -> None:
-        self._owners = owners
-
-    def __getitem__(self, parameter: Any) -> Any:
-        return self._owners[parameter].state[parameter]
-
-    def get(self, parameter: Any, default: Any = None) -> Any:
-        return self._owners[parameter].state.get(parameter, default)
-
-
-def _of(rule: torch.optim.Optimizer) -> list[nn.Parameter]:
-    return [p for group in rule.param_groups for p in group["params"]]
+        super().load_state_dict(state_dict)
+        self._share()
 
 
 def groups_of(
     model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> list[nn.Parameter] | dict[str, list[nn.Parameter]]:
-    """What an executor takes: the trained parameters, by loss where there are several."""
-    own = trained_parameters(model, optimizer)
-    if not isinstance(optimizer, Several):
-        return own
-    found = {}
-    for name, rule in optimizer.each.items():
-        stepped = {id(p) for p in _of(rule)}
-        found[name] = [p for p in own if id(p) in stepped]
-        if not found[name]:
-            raise InvalidInput(
-                f"The optimizer {name!r} trains nothing: every parameter that it has is frozen. "
-                "Leave it out, with its loss, until one is not."
-            )
-    return found
+    """The parameters that the run trains, by loss where there are several.
 
-
-def trained_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    """The parameters that the run trains: unfrozen ones of the model that the optimizer has."""
-    stepped = {id(p) for p in _of(optimizer)}
+    They are those of the model that are not frozen, all of which the optimizer must have.
+    """
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
     own = [p for p in model.parameters() if p.requires_grad]
-    foreign = stepped - {id(p) for p in model.parameters()}
+    foreign = {*stepped} - {*model.parameters()}
     if foreign:
         raise ModelNotPrivate(
             f"The optimizer holds {len(foreign)} parameters that are not the model's; they would "
             "be trained without clipping and noise. Build it from this model's parameters only."
         )
-    missing = [p for p in own if id(p) not in stepped]
+    missing = {*own} - {*stepped}
     if missing:
         raise InvalidInput(
             f"{len(missing)} trainable parameters of the model are not in the optimizer, so they "
@@ -303,4 +243,91 @@ def trained_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
             f"The model lies on several devices ({', '.join(devices)}); a run computes on one. "
             "Move all of it, model.to(device), before the optimizer is made."
         )
-    return own
+    if not isinstance(optimizer, Several):
+        return own
+    each = {}
+    for name, rule in optimizer.each.items():
+        mine = {p for group in rule.param_groups for p in group["params"]}
+        each[name] = [p for p in own if p in mine]
+        if not each[name]:
+            raise InvalidInput(
+                f"The optimizer {name!r} trains nothing: every parameter that it has is frozen. "
+                "Leave it out, with its loss, until one is not."
+            )
+    return each
+
+
+# ---- layers for private networks -----------------------------------------------------------------
+
+
+def fix(model: nn.Module, report: list[str] | None = None) -> nn.Module:
+    """Replace batch by group normalisation, and stop running statistics of the data.
+
+        model = fix(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    The model is changed in place and returned; a model that is itself such a layer is exchanged.
+    Learned scales and shifts are kept; the statistics that a layer had learned are lost.
+    report: a list that receives one sentence for each change. Without it they are printed.
+    """
+    changes: list[str] = []
+    new: dict[nn.Module, nn.GroupNorm] = {}
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        change, kind = "", type(module).__name__
+        if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats:
+            module.track_running_stats = False
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            change = f"{kind} keeps no running statistics any more"
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+            put = new[module] = new.get(module) or _group_norm(module)
+            parent, _, last = name.rpartition(".")
+            if name:
+                setattr(model.get_submodule(parent), last, put)
+            else:
+                model = put
+            change = f"{kind} is now GroupNorm({put.num_groups}, {put.num_channels})"
+        if change:
+            changes.append(f"{name or 'the model'}: {change}")
+    if report is not None:
+        report.extend(changes)
+    elif changes:
+        print("Changed, so that examples do not share statistics:", *changes, sep="\n  ")
+    return model
+
+
+def _group_norm(old: nn.modules.batchnorm._BatchNorm) -> nn.GroupNorm:
+    """In the most groups of equal size that are not too many, and not too small.
+
+    A group of one value is normalised to 0, whatever the value is: with one channel a group, maps
+    of one pixel would come out constant.
+    """
+    channels = old.num_features
+    if channels == 0:
+        raise InvalidInput(
+            f"{type(old).__name__} does not know its channels before it has run. Give it "
+            "num_features, or run the model once on rows that are not private."
+        )
+    most = 1 if isinstance(old, nn.BatchNorm1d) else min(_GROUPS, channels // _CHANNELS)
+    groups = next((g for g in range(most, 1, -1) if channels % g == 0), 1)
+    new = nn.GroupNorm(groups, channels, eps=old.eps, affine=old.affine)
+    if old.affine:
+        new.weight, new.bias = old.weight, old.bias
+    return new.train(old.training)
+
+
+@final
+class StandardConv2d(nn.Conv2d):
+    """A convolution whose output channels have weights of mean 0 and norm 1 (Qiao et al. 2019).
+
+    With group normalisation it takes the place of batch normalisation (De et al. 2022).
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, standardised(self.weight), self.bias)
+
+
+def standardised(weight: Tensor) -> Tensor:
+    """The weights of each output channel with mean 0 and norm 1."""
+    inner = tuple(range(1, weight.dim()))
+    centred = weight - weight.mean(inner, keepdim=True)
+    return centred * torch.rsqrt(centred.square().sum(inner, keepdim=True) + _LEAST)

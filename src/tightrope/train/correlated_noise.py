@@ -63,18 +63,18 @@ class CorrelatedNoise:
         check_strategy(strategy, 1)
         if replay and taps(strategy, 0) is None:
             raise InvalidInput(
-                "replay makes the last draws again, and the noise of this strategy "
-                f"({strategy}) is no short sum of draws. Use one whose inverse has bands, such as "
+                f"replay makes the last draws again, and the noise of this strategy ({strategy}) "
+                "is no short sum of draws. Use one whose inverse has bands, such as "
                 "previous_step(0.9) or best_inverse(steps, 2), or leave replay out."
             )
-        self._strategy, self._replay = strategy, replay
-        self._multiplier: float | None = None
         if noise_multiplier is not None:
-            self._multiplier = float(check_non_negative(noise_multiplier, "noise_multiplier"))
-        self._seed = seed
+            noise_multiplier = float(check_non_negative(noise_multiplier, "noise_multiplier"))
+        self._strategy, self._multiplier = strategy, noise_multiplier
+        self._replay, self._seed = replay, seed
         self._draws = GaussianNoise(1.0, seed=seed)
         self._keys = open_stream("keys of noise", seed=seed)
         self._groups: list[_Buffers | _Replayed] = []
+        self._sizes: list[int] = []  # coordinates of each group
         self._planned: int | None = None
         self._done, self._due = 0, 0  # steps whose noise was drawn; the one that is next, or 0
         self._drawing = False
@@ -119,18 +119,13 @@ class CorrelatedNoise:
 
     # ---- a run -----------------------------------------------------------------------------------
     def check_free(self, steps: int | None) -> None:
-        """Refuse what another run has, and a run of unknown length."""
+        """Refuse the noise of another run, and a strategy that does not fit so many steps."""
         if self._planned is not None:
             raise InvalidInput(
                 "This noise belongs to another run already. In a second one the noise of the first "
                 "would be taken back, and come out. Make a CorrelatedNoise for each run."
             )
-        if steps is None:
-            raise InvalidInput(
-                "Correlated noise is accounted for all steps together, so their number must be "
-                "known before the first one. Say steps= or epochs=."
-            )
-        check_strategy(self.strategy, steps, _MOST_SCALE)
+        check_strategy(self.strategy, steps or 1, _MOST_SCALE)
 
     def belong_to_a_run(self, steps: int | None) -> None:
         """Be the noise of a run of so many steps, and of no other."""
@@ -160,25 +155,29 @@ class CorrelatedNoise:
                 "Correlated noise is drawn by its run only, once for each step, and this is no "
                 "step. Independent noise, GaussianNoise, can be drawn at any time."
             )
-        scale, tensors = self.noise_multiplier * sensitivity, list(sums)
+        scale = self.noise_multiplier * sensitivity
         self._drawing = True
         if scale > 0.0:
-            groups = list(in_groups(tensors))
+            groups = list(in_groups(list(sums)))
+            sizes = [sum(total.numel() for total in group) for group in groups]
             if not self._groups:
-                self._groups = [self._group() for _ in groups]
-            if len(groups) != len(self._groups):
-                raise _other_shapes()
+                self._groups, self._sizes = [self._group() for _ in groups], sizes
+            if sizes != self._sizes:
+                raise InvalidInput(
+                    "The tensors that get noise are others than before: parameters were frozen, "
+                    "added or reshaped during the run, and the noise of earlier steps is kept for "
+                    "those of before. Start a new run with history=run.record()."
+                )
             for group, parts in zip(self._groups, groups, strict=True):
                 group.skip(self._due - 1)
                 with scratch_scope(), no_autocast(parts[0].device), exact_products():
-                    group.add(parts, scale)
+                    torch._foreach_add_(parts, unpack(group.noise(parts, scale), parts))
         self._done, self._due, self._drawing = self._due, 0, False
 
     def _group(self) -> _Buffers | _Replayed:
-        assert self._planned is not None
         if self._replay:
             return _Replayed(self.strategy, self._keys)
-        return _Buffers(self.strategy, self._planned, self._draws)
+        return _Buffers(Stream(self.strategy, self._planned or 1), self._draws)
 
     def _check_lost(self, steps: int) -> None:
         if steps > 0 and not self.strategy.non_negative(self._planned or 1):
@@ -201,10 +200,11 @@ class CorrelatedNoise:
         """What later noise takes back of this rank's; nothing once the last step is done."""
         if self._done in (0, self._planned) or not self._groups:
             return {}
-        found = {"done": torch.tensor(self._done, device="cpu")}
+        numbers = {"done": self._done, "sizes": self._sizes}
+        stored = {name: torch.tensor(value, device="cpu") for name, value in numbers.items()}
         for number, group in enumerate(self._groups):
-            found |= {f"{number}.{name}": value for name, value in group.kept().items()}
-        return found
+            stored |= {f"{number}.{name}": value for name, value in group.kept().items()}
+        return stored
 
     def keep_on(
         self, stored: dict[str, Tensor] | None, at: int, lost: int, device: torch.device
@@ -222,79 +222,46 @@ class CorrelatedNoise:
                 f"The noise of the first {at} steps is not in the folder, and later noise must "
                 "take some of it back. Resume from a folder that was written whole."
             )
-        self._done = int(stored["done"])
-        while any(name.startswith(f"{len(self._groups)}.") for name in stored):
-            title = f"{len(self._groups)}."
-            own = {k[len(title) :]: v for k, v in stored.items() if k.startswith(title)}
+        self._done, self._sizes = int(stored["done"]), stored["sizes"].tolist()
+        for number in range(len(self._sizes)):
+            own = {k.partition(".")[2]: v for k, v in stored.items() if k.startswith(f"{number}.")}
             self._groups.append(self._group())
             self._groups[-1].keep_on(own, device)
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        raise _not_copied()
-
-    def __copy__(self) -> Any:
-        raise _not_copied()
-
-    def __reduce__(self) -> Any:
-        raise _not_copied()
-
-
-def _not_copied() -> InvalidInput:
-    return InvalidInput(
-        "Correlated noise cannot be copied: two copies would take back the same noise twice. Make "
-        "a CorrelatedNoise for each run."
-    )
-
-
-def _other_shapes() -> InvalidInput:
-    return InvalidInput(
-        "The tensors that get noise are others than before: parameters were frozen, added or "
-        "reshaped during the run, and the noise of earlier steps is kept for those of before. "
-        "Start a new run with history=run.record()."
-    )
-
-
-def _size(sums: list[Tensor], before: int | None) -> int:
-    """How many coordinates they have together: always the same."""
-    now = sum(total.numel() for total in sums)
-    if before not in (None, now):
-        raise _other_shapes()
-    return now
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise InvalidInput(
+            "Correlated noise cannot be copied: two copies would take back the same noise twice. "
+            "Make a CorrelatedNoise for each run."
+        )
 
 
 @final
 class _Buffers:
     """The noise of tensors that get theirs together, by what is kept of earlier noise."""
 
-    def __init__(self, strategy: Strategy, steps: int, draws: GaussianNoise) -> None:
-        self._stream, self._draws = Stream(strategy, steps), draws
-        self._scale = 0.0
-        self._size: int | None = None
+    def __init__(self, stream: Stream, draws: GaussianNoise) -> None:
+        self._stream, self._draws, self._scale = stream, draws, 0.0
 
     def skip(self, done: int) -> None:
         self._stream.skip(done - self._stream.step)
 
-    def add(self, sums: list[Tensor], scale: float) -> None:
-        self._size = _size(sums, self._size)
+    def noise(self, sums: list[Tensor], scale: float) -> Tensor:
         draw = self._draws.drawn(sums, scale)
         if self._scale not in (0.0, scale):
             self._stream.rescale(scale / self._scale)  # an adaptive clip
         self._scale = scale
-        noise = self._stream.next(self._stream.widened(draw))
-        torch._foreach_add_(sums, unpack(noise, sums))
+        noise: Tensor = self._stream.next(self._stream.widened(draw))
+        return noise
 
     def kept(self) -> dict[str, Tensor]:
-        stream = self._stream
-        now = [stream.step, self._scale, self._size]
+        now, kept = [self._stream.step, self._scale], self._stream.state()["kept"]
         numbers = torch.tensor(now, dtype=torch.float64, device="cpu")
-        kept = stream.state()["kept"]
         return {"numbers": numbers} | ({} if kept is None else {"buffers": kept})
 
     def keep_on(self, stored: dict[str, Tensor], device: torch.device) -> None:
-        step, self._scale, size = stored["numbers"].tolist()
-        self._size, kept = int(size), stored.get("buffers")
-        now = {"step": int(step), "kept": None if kept is None else kept.to(device)}
-        self._stream.restore(self._stream.state() | now)
+        step, self._scale = stored["numbers"].tolist()
+        kept = stored["buffers"].to(device) if "buffers" in stored else None
+        self._stream.restore(self._stream.state() | {"step": int(step), "kept": kept})
 
 
 @final
@@ -310,7 +277,6 @@ class _Replayed:
         assert weights is not None
         self._own, self._taps = weights[0], np.array(weights[1:])
         self._words, self._step = words, 0
-        self._size: int | None = None
         self._keys: list[tuple[bytes, torch.dtype]] = []
         self._sums = np.zeros((len(self._taps), 0))
 
@@ -318,40 +284,38 @@ class _Replayed:
         """The noise of these steps is taken to be 0, by a draw that makes it so."""
         for _ in range(done - self._step):
             self._advance(-(self._taps @ self._sums) / self._own)
-            self._step += 1
 
-    def add(self, sums: list[Tensor], scale: float) -> None:
-        self._size = _size(sums, self._size)
+    def noise(self, sums: list[Tensor], scale: float) -> Tensor:
         fresh, dtype = self._words.words(4).tobytes(), sums[0].dtype
         noise = GaussianNoise.under(fresh).drawn(sums, scale).mul_(self._own)
         for (key, before), weight in zip(self._keys, self._taps @ self._sums, strict=True):
             again = GaussianNoise.under(key).drawn(sums, scale, before)
             noise.add_(again, alpha=float(weight))
-        torch._foreach_add_(sums, unpack(noise, sums))
         self._keys.insert(0, (fresh, dtype))
         self._sums = np.insert(self._sums, 0, 0.0, axis=1)
         self._advance(np.eye(1, len(self._keys))[0])
-        self._step += 1
+        return noise
 
     def _advance(self, newest: FloatArray) -> None:
         self._sums = np.concatenate([newest[None], self._sums])[: len(self._taps)]
         used = np.flatnonzero(np.abs(self._sums).sum(axis=0))
         self._keys = [self._keys[key] for key in used]
         self._sums = self._sums[:, used]
+        self._step += 1
 
     def kept(self) -> dict[str, Tensor]:
-        wide = [dtype is torch.float64 for _, dtype in self._keys]
-        keys = [list(key) for key, _ in self._keys]
-        small: Any = {"dtype": torch.uint8}
-        return {
-            "numbers": torch.tensor([self._step, self._size or 0], device="cpu"),
-            "keys": torch.tensor(keys, **small, device="cpu").reshape(-1, KEY_BYTES),
-            "wide": torch.tensor(wide, **small, device="cpu"),
-            "sums": torch.from_numpy(self._sums.copy()),
+        keys = np.frombuffer(b"".join(key for key, _ in self._keys), dtype=np.uint8)
+        wide = np.array([dtype is torch.float64 for _, dtype in self._keys], dtype=np.uint8)
+        parts = {
+            "step": np.array(self._step),
+            "keys": keys.reshape(-1, KEY_BYTES),
+            "wide": wide,
+            "sums": self._sums,
         }
+        return {name: torch.from_numpy(value.copy()) for name, value in parts.items()}
 
     def keep_on(self, stored: dict[str, Tensor], device: torch.device) -> None:
-        self._step, self._size = stored["numbers"].tolist()
+        self._step = int(stored["step"])
         kinds = [torch.float64 if wide else torch.float32 for wide in stored["wide"].tolist()]
         keys = [bytes(key) for key in stored["keys"].tolist()]
         self._keys = list(zip(keys, kinds, strict=True))

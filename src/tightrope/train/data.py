@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -20,11 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import (
     DataLoader,
-    Dataset,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
-    Subset,
     TensorDataset,
     default_collate,
 )
@@ -39,10 +36,9 @@ __all__ = [
     "LoaderSettings",
     "Records",
     "arrays_of",
-    "digests_of",
     "is_data_of",
     "loader_settings",
-    "share_items",
+    "shape_of",
     "to_device",
 ]
 
@@ -58,9 +54,7 @@ class Group(NamedTuple):
     size: int
 
 
-@final
-@dataclass(frozen=True)
-class LoaderSettings:
+class LoaderSettings(NamedTuple):
     """What is taken from an ordinary DataLoader: everything but the order of its records."""
 
     dataset: Any
@@ -111,6 +105,9 @@ class Records:
     padding: what they are filled up with. With one number, every part of an item but single numbers
         is a sequence. Numbers by key (or position) of the item name the parts that are sequences.
     workers: options of DataLoader about worker processes.
+    fingerprint: a name that the owner gives the data, whose content is then not compared.
+
+    of_arrays: whether they are rows of arrays, so that no Python runs when they are read.
     """
 
     def __init__(
@@ -134,30 +131,13 @@ class Records:
         self._lengths = tuple(sorted(check_count(n, "lengths", low=1) for n in lengths))
         self._padding, self._workers = padding, dict(workers or {})
         self._arrays = arrays_of(data) if collate is None and not lengths else None
-        self._items = data
+        self._items, self._shapes = data, set[Any]()
+        self.of_arrays, self.named = self._arrays is not None, fingerprint is not None
         self.length = _length_of(data) if self._arrays is None else len(self._arrays[0])
-        self._writes = _writes(self._arrays or ())
-        self._named = fingerprint
+        self._writes = self._counted_writes()
         self.fingerprint = fingerprint
         if fingerprint is None and self._arrays is not None:
             self.fingerprint = _hash(self._arrays)
-        self._shapes: set[Any] | None = None
-
-    # ---- shapes ------------------------------------------------------------------------------
-    @property
-    def of_arrays(self) -> bool:
-        """Whether they are rows of arrays: no Python runs when they are read, as a whole or one."""
-        return self._arrays is not None
-
-    @property
-    def source(self) -> Any:
-        """The data set that they are read from."""
-        return self._items
-
-    @property
-    def named(self) -> bool:
-        """Whether the owner names the data; their content is not compared then."""
-        return self._named is not None
 
     def examples(self, *, of_many: bool = False) -> list[Arguments]:
         """Arguments of each shape that a record may have; of arrays without a record, no rows.
@@ -167,27 +147,21 @@ class Records:
         if self.length == 0 and (self._arrays is None or not of_many):
             raise InvalidInput("The data set is empty, so the shapes of its records are not known.")
         if self._arrays is not None:
-            found = [tuple(part[:1] for part in self._arrays)]
-        elif not self._lengths:
-            found = [self._arguments(self._items[0])]
-        else:
-            found = [
-                self._filled(self._bare(self._items[0]), n, shorten=True) for n in self._lengths
-            ]
-        self._shapes = {_shape_of(arguments) for arguments in found}
-        return found
+            return [tuple(part[:1] for part in self._arrays)]
+        bare = self._bare(self._items[0])
+        each = [self._filled(bare, n, shorten=True) for n in self._lengths] or [bare]
+        self._shapes = set(map(shape_of, each))
+        return each
 
     # ---- drawn records -----------------------------------------------------------------------
     def batches(self, draws: Iterable[Indices]) -> Iterator[list[Group]]:
         """The groups of each draw, in order; worker processes read ahead where there are any."""
         if self._arrays is not None or not self._workers.get("num_workers"):
-            for indices in draws:
-                yield self.groups(indices)
+            yield from map(self.groups, draws)
             return
-        listed = _Draws(draws)
-        yield from DataLoader(  # type: ignore[misc]
-            _Each(self), batch_sampler=listed, collate_fn=_stacked, **self._workers
-        )
+        listed: Any = (indices.tolist() for indices in draws)
+        records: Any = self
+        yield from DataLoader(records, batch_sampler=listed, collate_fn=_stacked, **self._workers)  # type: ignore[misc]
 
     def groups(self, indices: Indices) -> list[Group]:
         """The records at these places, by shape."""
@@ -201,27 +175,25 @@ class Records:
 
     def arguments(self, index: int) -> Arguments:
         """One record's arguments, of a shape that is public."""
-        arguments = self._arguments(self._items[index])
-        if self._shapes is not None and _shape_of(arguments) not in self._shapes:
+        bare = self._bare(self._items[index])
+        if self._lengths:
+            length = self._sequence_length(bare)
+            fitting = next((n for n in self._lengths if n >= length), None)
+            if fitting is None:
+                raise InvalidInput(
+                    f"A record is longer than the longest of lengths={self._lengths}. Cut records "
+                    "in the data set, each by itself, or state a larger length."
+                )
+            bare = self._filled(bare, fitting)
+        if self._shapes and shape_of(bare) not in self._shapes:
             raise InvalidInput(
                 "A record has another shape than the first one, so it would need a program of its "
                 "own. Give all records one shape, or state the lengths that sequences may have: "
                 "lengths=(64, 128, 512) fills each one up to the smallest that holds it."
             )
-        return arguments
+        return bare
 
-    def _arguments(self, item: Any) -> Arguments:
-        bare = self._bare(item)
-        if not self._lengths:
-            return bare
-        length = self._sequence_length(bare)
-        fitting = [n for n in self._lengths if n >= length]
-        if not fitting:
-            raise InvalidInput(
-                f"A record is longer than the longest of lengths={self._lengths}. Cut records in "
-                "the data set, each by itself, or state a larger length."
-            )
-        return self._filled(bare, fitting[0])
+    __getitem__ = arguments  # for worker processes
 
     def _bare(self, item: Any) -> Arguments:
         """One item as arguments with one row each."""
@@ -234,40 +206,34 @@ class Records:
                 "only, or give a collate function of [item]."
             ) from error
         if isinstance(made, Mapping):  # in one order, whatever order an item has its keys in
-            made = (dict(sorted(made.items(), key=lambda pair: str(pair[0]))),)
-        elif isinstance(made, tuple | list) and not hasattr(made, "_fields"):
-            made = tuple(made)
-        else:
-            made = (made,)
+            made = dict(sorted(made.items(), key=lambda pair: str(pair[0])))
+        several = isinstance(made, tuple | list) and not hasattr(made, "_fields")
+        made = tuple(made) if several else (made,)
         for leaf in pytree.tree_leaves(made):
             if isinstance(leaf, str | bytes):
                 raise InvalidInput(
                     "An item of the data set holds a text, which no program of tensors can take. "
                     "Leave it out of the item, or turn it into numbers in the data set."
                 )
-            if not isinstance(leaf, Tensor) or leaf.dim() == 0 or len(leaf) != 1:
-                got = (
-                    f"shape {tuple(leaf.shape)}"
-                    if isinstance(leaf, Tensor)
-                    else type(leaf).__name__
-                )
+            tensor = isinstance(leaf, Tensor)
+            if not tensor or leaf.dim() == 0 or len(leaf) != 1:
+                got = f"shape {tuple(leaf.shape)}" if tensor else type(leaf).__name__
                 raise InvalidInput(
                     f"Collated alone, an item gives a {got}; every part must be a tensor with one "
                     "row. Let the item hold tensors, arrays or numbers, and collate_fn stack them."
                 )
         return made
 
+    # ---- sequences ---------------------------------------------------------------------------
     def _filled(self, arguments: Arguments, length: int, *, shorten: bool = False) -> Arguments:
         own = self._sequence_length(arguments)
 
         def fill(path: Any, leaf: Tensor) -> Tensor:
             value = self._padding_of(path, leaf)
-            if value is None:
+            if value is None or (own >= length and not shorten):
                 return leaf
-            if own >= length:
-                return leaf[:, :length] if shorten else leaf
-            more = leaf.new_full((1, length - own, *leaf.shape[2:]), value)
-            return torch.cat([leaf, more], 1)
+            more = leaf.new_full((1, max(length - own, 0), *leaf.shape[2:]), value)
+            return torch.cat([leaf[:, :length], more], 1)
 
         return pytree.tree_map_with_path(fill, arguments)  # type: ignore[no-any-return]
 
@@ -277,11 +243,8 @@ class Records:
             return None
         if not isinstance(self._padding, Mapping):
             return self._padding
-        for key in reversed(path):
-            name = getattr(key, "key", getattr(key, "idx", None))
-            if name in self._padding:
-                return self._padding[name]
-        return None
+        names = (getattr(key, "key", getattr(key, "idx", None)) for key in reversed(path))
+        return next((self._padding[name] for name in names if name in self._padding), None)
 
     def _sequence_length(self, arguments: Arguments) -> int:
         parts = pytree.tree_leaves_with_path(arguments)
@@ -299,7 +262,7 @@ class Records:
     @property
     def description(self) -> str:
         """How far the content was compared, for the certificate."""
-        if self._named is not None:
+        if self.named:
             return "named by the owner; their content was not compared"
         if self.fingerprint is None:
             return "a data set of items, not compared"
@@ -307,16 +270,20 @@ class Records:
 
     def check_unwritten(self) -> None:
         """Refuse to go on with tensors that were written to: records could join twice an epoch."""
-        if self._arrays is not None and self._writes != _writes(self._arrays):
+        if self._writes != self._counted_writes():
             raise InvalidInput(
                 "The data of this run were written to since it began. Its account is about the "
                 "records it began with, in their order. Go on with data that stay as they are, or "
                 "start a new run, with history=run.record() to count this one."
             )
 
+    def _counted_writes(self) -> list[int | None]:
+        """PyTorch's count of writes to each array; NumPy writes without counting."""
+        return [None if part.is_inference() else part._version for part in self._arrays or ()]
+
     def changed(self) -> bool:
         """Whether arrays differ from what they were at the start; reads them in whole."""
-        if self._arrays is None or self._named is not None:
+        if self._arrays is None or self.named:
             return False
         return _hash(self._arrays) != self.fingerprint
 
@@ -340,103 +307,43 @@ def is_data_of(certificate: dict[str, Any], key: str, data: Any) -> bool:
     return opens(published, key, _hash(arrays))
 
 
-# ---- whether two data sets have records in common
-def digests_of(records: Records, at_once: int = 1024) -> Iterator[bytes]:
-    """One for each record, of all its values; equal records have equal ones."""
-    for start in range(0, records.length, at_once):
-        stop = min(start + at_once, records.length)
-        for group in records.groups(torch.arange(start, stop, device="cpu").numpy()):
-            yield from _digests(group)
-
-
-def _digests(group: Group) -> Iterator[bytes]:
-    kind = repr(_shape_of(group.arguments)).encode()
-    columns = []
-    for leaf in pytree.tree_leaves(group.arguments):
-        flat = leaf.detach().cpu().contiguous().reshape(group.size, leaf[0].numel())
-        columns.append(flat.view(torch.uint8).numpy())
-    for row in np.concatenate(columns, axis=1):
-        yield hashlib.sha256(kind + row.tobytes()).digest()
-
-
-def share_items(first: Any, second: Any) -> bool:
-    """Are they the same data set, or parts of one that overlap?"""
-    (whole, places), (other, others) = _places(first), _places(second)
-    if whole is not other:
-        return False
-    return places is None or others is None or not places.isdisjoint(others)
-
-
-def _places(data: Any) -> tuple[Any, set[int] | None]:
-    """The data set that parts were taken of, and which of its items; None for all of them."""
-    places: list[int] | None = None
-    while isinstance(data, Subset):
-        own = [int(index) for index in data.indices]
-        places = own if places is None else [own[place] for place in places]
-        data = data.dataset
-    return data, None if places is None else {*places}
-
-
-@final
-class _Each(Dataset[Any]):
-    """The records of a run for worker processes."""
-
-    def __init__(self, records: Records) -> None:
-        self._records = records
-
-    def __getitem__(self, index: int) -> Arguments:
-        return self._records.arguments(index)
-
-
-@final
-class _Draws:
-    """Drawn indices as the batch sampler of a DataLoader."""
-
-    def __init__(self, draws: Iterable[Indices]) -> None:
-        self._draws = draws
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for indices in self._draws:
-            yield indices.tolist()
-
-
 def _stacked(each: list[Arguments]) -> list[Group]:
     """Records of equal shape side by side."""
     by_shape: dict[Any, list[Arguments]] = {}
     for arguments in each:
-        by_shape.setdefault(_shape_of(arguments), []).append(arguments)
-    groups = []
-    for same in by_shape.values():
-        leaves = zip(*(pytree.tree_leaves(arguments) for arguments in same), strict=True)
-        stacked = [torch.cat(column) for column in leaves]
-        spec = pytree.tree_structure(same[0])
-        groups.append(Group(pytree.tree_unflatten(stacked, spec), len(same)))
-    return groups
+        by_shape.setdefault(shape_of(arguments), []).append(arguments)
+    return [
+        Group(pytree.tree_map(lambda *column: torch.cat(column), *same), len(same))
+        for same in by_shape.values()
+    ]
 
 
-def _shape_of(arguments: Arguments) -> Any:
+def shape_of(arguments: Arguments) -> Any:
+    """What records of one program have in common: structure, shapes of a row, and types."""
     leaves, spec = pytree.tree_flatten(arguments)
     return str(spec), tuple((tuple(leaf.shape[1:]), leaf.dtype) for leaf in leaves)
 
 
 def arrays_of(data: Any) -> tuple[Tensor, ...] | None:
     """The tensors behind data that are nothing but rows of tensors."""
+
+    def is_array(part: object) -> bool:
+        return isinstance(part, Tensor | np.ndarray) and part.ndim > 0
+
     if isinstance(data, TensorDataset):
-        own = type(data).__getitem__ is not TensorDataset.__getitem__
-        parts: Any = None if own else data.tensors
+        plain = type(data).__getitem__ is TensorDataset.__getitem__
+        parts: Any = data.tensors if plain else ()
     elif isinstance(data, Tensor | np.ndarray):
         parts = (data,)
-    elif isinstance(data, tuple | list) and data and all(_is_array(part) for part in data):
-        parts = tuple(data)
     else:
-        parts = None
-    if parts is None:
+        parts = data if isinstance(data, tuple | list) and all(map(is_array, data)) else ()
+    if not parts:
         return None
-    tensors = tuple(p if isinstance(p, Tensor) else _tensor_of(p) for p in parts)
-    odd = [p for p in tensors if p.layout is not torch.strided]
+    tensors = [part if isinstance(part, Tensor) else _tensor_of(part) for part in parts]
+    odd = [part.layout for part in tensors if part.layout is not torch.strided]
     if odd:
         raise InvalidInput(
-            f"The data have a tensor of layout {odd[0].layout}, of which no rows can be picked. "
+            f"The data have a tensor of layout {odd[0]}, of which no rows can be picked. "
             "Pass dense tensors, with one row for each record."
         )
     if len({len(part) for part in tensors}) != 1:  # how long they are is private
@@ -460,10 +367,6 @@ def _tensor_of(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _is_array(part: object) -> bool:
-    return isinstance(part, Tensor | np.ndarray) and part.ndim > 0
-
-
 def _length_of(data: Any) -> int:
     if isinstance(data, Mapping):
         raise InvalidInput(
@@ -482,11 +385,6 @@ def _length_of(data: Any) -> int:
             f"{type(data).__name__} has no length, so the chance that a record is drawn is not "
             "known. Give the data set a __len__."
         ) from error
-
-
-def _writes(arrays: Sequence[Tensor]) -> list[int | None]:
-    """PyTorch's count of writes to each; NumPy writes without counting."""
-    return [None if part.is_inference() else part._version for part in arrays]
 
 
 def _hash(arrays: Sequence[Tensor]) -> str:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import (
@@ -23,38 +23,38 @@ from rich.progress import (
 )
 from rich.table import Column
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._pytree import tree_leaves
 
 from tightrope.errors import InvalidInput
 from tightrope.evidence.run_facts import Measured
 from tightrope.ledger.terms import check_name
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import rounded_up
-from tightrope.train.data import Records, digests_of, share_items, to_device
-from tightrope.train.ranks import from_all_ranks, in_parts
+from tightrope.train.data import Group, Records, to_device
+from tightrope.train.ranks import in_parts
 from tightrope.validate import check_count
 
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun, Step
 
 __all__ = [
+    "Average",
     "Evaluation",
     "Logger",
     "Outcome",
     "accuracy",
+    "evaluate",
     "fit",
     "in_evaluation_mode",
     "settle",
-    "Average",
 ]
 
 _LOGGED = 50  # about so many times epsilon is logged where nothing else is
 _SECONDS = 2.0  # between two epsilons on the bar
+_KEY = "average"
 
-
-class Logger(Protocol):
-    """Receives public numbers as (name, value, step)."""
-
-    def __call__(self, name: str, value: float, step: int) -> None: ...
+Logger = Callable[[str, float, int], None]  # receives public numbers: name, value, step
 
 
 @final
@@ -62,9 +62,11 @@ class Logger(Protocol):
 class Evaluation:
     """A measurement on public data: `measure(outputs, *targets)` averaged over `data`.
 
+    data: must be public: what is measured on them is shown and is in no account. Records of the
+        run, or of other people who expect privacy, do not belong here.
     measure: one number for each example of a batch, or their mean as a single number.
-    data_name: what the certificate calls the data, such as "MNIST test set". Without a name it
-        has the SHA-256 of their content, and records that also are private data are refused.
+    data_name: what the certificate calls the data, such as "MNIST test set"; without a name, the
+        SHA-256 of their records.
     """
 
     data: Any
@@ -107,20 +109,26 @@ def fit(
 ) -> Outcome:
     """Take all steps that are left. With a folder, store the run and write its certificate."""
     level = run._delta(delta)
-    data = "" if evaluation is None else _public_name(run, evaluation)
     measured: dict[int, float] = {}
-    start = run.steps
+    left = max(run.ledger.steps_allowed - run.steps, 1)
+    every = max(left // _LOGGED, 1) if evaluation is None else evaluation.every
     with _progress_bar(run, level, progress) as show:
         for step in run._steps(None, settled=False):
-            if evaluation is not None and step.number % evaluation.every == 0:
-                measured[step.number] = value = evaluate(run, evaluation)
-                if log is not None:
-                    log(evaluation.name, value, step.number)
-            if log is not None:
-                _log_step(run, step, level, start, log, evaluation)
+            public: dict[str, float | None] = {}
+            if evaluation is not None and step.number % every == 0:
+                public[evaluation.name] = measured[step.number] = evaluate(run, evaluation)
+            if log is not None and step.number % every == 0:
+                public |= {"epsilon": step.epsilon(level), "learning_rate": step.learning_rate}
+                public["noisy_gradient_norm"] = step.gradient_norm
+                for name, value in public.items():
+                    if value is not None:
+                        log(name, value, step.number)
             show(step, evaluation, measured)
-    name = "" if evaluation is None else evaluation.name
-    settle(run, level, [Measured(step, name, value, data) for step, value in measured.items()])
+    listed = []
+    if evaluation is not None and measured:
+        data = _name_of(evaluation)
+        listed = [Measured(step, evaluation.name, value, data) for step, value in measured.items()]
+    settle(run, level, listed)
     return Outcome(run.steps, level, run.epsilon(level), measured)
 
 
@@ -136,60 +144,35 @@ def settle(run: PrivateRun, delta: float | None = None, measured: Sequence[Measu
 
 def evaluate(run: PrivateRun, evaluation: Evaluation) -> float:
     """The mean of a measure over public data, in evaluation mode, with averaged weights if any."""
-    if evaluation.data is run.data:
-        raise InvalidInput(
-            "The data to measure on are the private data of the run, so what is measured would "
-            "show private records. Measure on public data."
-        )
     model, records = run.model, Records(evaluation.data)
     shown: Any = model
     if run.average is not None:
-        shown = partial(_with_weights, model, run.average.weights())
+        weights = run.average.weights()
+        shown = lambda *inputs: functional_call(model, weights, inputs)  # noqa: E731
     total = 0.0
     with in_evaluation_mode(model), torch.no_grad(), _whole_weights(model):
-        for start in range(0, records.length, evaluation.batch_size):
-            stop = min(start + evaluation.batch_size, records.length)
-            indices = torch.arange(start, stop, device="cpu").numpy()
-            for group in records.groups(indices):
-                inputs, *targets = to_device(group.arguments, run.device)
-                total += _sum_over(evaluation.measure(shown(inputs), *targets), group.size)
+        for group in _in_order(records, evaluation.batch_size):
+            inputs, *targets = to_device(group.arguments, run.device)
+            total += _sum_over(evaluation.measure(shown(inputs), *targets), group.size)
     return total / records.length
 
 
-def _public_name(run: PrivateRun, evaluation: Evaluation) -> str:
-    """What the data of an evaluation are called; refused where they are those of the run.
+def _in_order(records: Records, at_once: int) -> Iterator[Group]:
+    for start in range(0, records.length, at_once):
+        yield from records.groups(np.arange(start, min(start + at_once, records.length)))
 
-    What is measured is published without noise, and no epsilon covers it.
-    """
-    public = Records(evaluation.data)
-    shared, digests = share_items(run.records.source, evaluation.data), set[bytes]()
-    if evaluation.data_name is None:
-        digests = set(digests_of(public, evaluation.batch_size))
-        if run.records.of_arrays and not shared:
-            shared = any(digest in digests for digest in digests_of(run.records))
-    if any(from_all_ranks(shared)):
-        raise InvalidInput(
-            "The data of this evaluation hold records that are in the private data of the run too. "
-            "What is measured on them is published without noise, and no epsilon covers it. "
-            "Measure on other people's records. If public records are equal to private ones by "
-            "chance only, since they can take few values, name them: Evaluation(..., "
-            "data_name='the public data')."
-        )
+
+def _name_of(evaluation: Evaluation) -> str:
+    """What a certificate calls the data: the owner's name, or the SHA-256 of all their records."""
     if evaluation.data_name is not None:
         return evaluation.data_name
+    digests = []
+    for group in _in_order(Records(evaluation.data), evaluation.batch_size):
+        leaves = [leaf.detach().cpu().contiguous() for leaf in tree_leaves(group.arguments)]
+        kind = repr([(leaf.dtype, leaf.shape[1:]) for leaf in leaves]).encode()
+        raw = [leaf.reshape(group.size, -1).view(torch.uint8).numpy() for leaf in leaves]
+        digests += [sha256(kind + row.tobytes()).digest() for row in np.concatenate(raw, axis=1)]
     return f"SHA-256 {sha256(b''.join(sorted(digests))).hexdigest()}"
-
-
-def _log_step(
-    run: PrivateRun, step: Step, delta: float, start: int, log: Logger, evaluation: Any
-) -> None:
-    left = max(run.ledger.steps_allowed - start, 1)
-    every = max(left // _LOGGED, 1) if evaluation is None else evaluation.every
-    if step.number % every == 0:
-        log("epsilon", step.epsilon(delta), step.number)
-        log("learning_rate", step.learning_rate, step.number)
-        if step.gradient_norm is not None:
-            log("noisy_gradient_norm", step.gradient_norm, step.number)
 
 
 @contextmanager
@@ -220,12 +203,10 @@ def _progress_bar(run: PrivateRun, delta: float, shown: bool) -> Iterator[Callab
         if time.monotonic() >= due or step.number == total:
             epsilon = step.epsilon(delta)
             words = f"ε ≤ {rounded_up(epsilon, 3)}" if math.isfinite(epsilon) else "ε unbounded"
-            last = (
-                f" {evaluation.name} {[*measured.values()][-1]:.3f}"
-                if evaluation and measured
-                else ""
-            )
-            bar.update(task, facts=f"step {step.number}: {words}, δ {delta:g}{last}")
+            facts = f"step {step.number}: {words}, δ {delta:g}"
+            if evaluation is not None and measured:
+                facts += f" {evaluation.name} {[*measured.values()][-1]:.3f}"
+            bar.update(task, facts=facts)
             due = time.monotonic() + _SECONDS
         bar.advance(task)
 
@@ -254,10 +235,6 @@ def _whole_weights(model: nn.Module) -> AbstractContextManager[Any]:
     return whole_weights()
 
 
-def _with_weights(model: nn.Module, weights: dict[str, Tensor], *args: Any, **named: Any) -> Any:
-    return torch.func.functional_call(model, weights, args, named)
-
-
 def _sum_over(values: object, count: int) -> float:
     """The sum of a measure over `count` examples, from one number for each or their mean."""
     measured = torch.as_tensor(values, device="cpu")
@@ -271,12 +248,9 @@ def _sum_over(values: object, count: int) -> float:
     )
 
 
-_KEY = "average"
-
-
 @final
 class Average:
-    """decay: from 0 to below 1, usually 0.999; smaller in the first steps."""
+    """A running mean of the weights. decay: in [0, 1), usually 0.999; less in the first steps."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, decay: float) -> None:
         if not (isinstance(decay, int | float) and 0 <= decay < 1):

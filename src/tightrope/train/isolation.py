@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -23,7 +24,7 @@ from scipy.stats import poisson
 from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
-from tightrope.train.data import Arguments
+from tightrope.train.data import Arguments, shape_of
 from tightrope.train.executors.compare import COMPARED, check_mapped, check_runs, compare
 from tightrope.train.executors.plain import Parameters, Plain, flat
 from tightrope.train.executors.strict import ROWS, Strict
@@ -36,15 +37,17 @@ from tightrope.validate import check_count
 
 __all__ = ["TIERS", "Isolated", "Isolation", "fixed_size", "isolate", "modules_of"]
 
+_LARGEST = 8192  # rows at a time if the user sets no limit
+_OVERHEAD = 8.0  # a run of the program costs about as much as so many more rows
 TIERS = ("proved", "vmap", "one at a time")
+_PLAIN = frozenset((int, float, bool, str, type(None)))  # attributes that a program may read
 
 
 @final
 @dataclass(frozen=True)
 class Isolation:
     """how: one of TIERS. rows: of a batch, as the program takes it. digests: of the programs, one
-    for each shape. why: no better tier.
-    """
+    for each shape. why: no better tier."""
 
     how: str
     rows: int
@@ -84,7 +87,7 @@ class Isolated:
         """The executor of the shape of these arguments; the records have no other shapes."""
         if len(self._executors) == 1:
             return next(iter(self._executors.values()))
-        return self._executors[_key(arguments)]
+        return self._executors[shape_of(arguments)]
 
     def in_step(self, parts: list[tuple[Any, Any]], device: torch.device) -> Iterator[Any]:
         """Executors and parts of a batch, as many on all ranks, where these work together."""
@@ -128,7 +131,7 @@ def isolate(
         raise InvalidInput(f"isolation must be one of {', '.join(TIERS)}; got {wanted!r}.")
     trained = flat(parameters)
     device = trained[0].device
-    shapes = {_key(one): _empty_rows(one, size, device) for one in examples}
+    shapes = {shape_of(one): _empty_rows(one, size, device) for one in examples}
     why = ""
     if wanted != "one at a time":
         try:
@@ -143,44 +146,37 @@ def isolate(
             why = str(reason) if wanted == "proved" else ""
         except Unknown as reason:
             why = str(reason)
-    if in_parts(model):
-        raise InvalidInput(
-            f"A model in parts runs a proved program only, and this loss is not proved: {why} "
-            "Change what is named, or train without shard(model)."
-        )
-    if executor == "strict":
-        raise InvalidInput(
-            f'arithmetic="strict" runs a proved program, and this loss is not proved: '
-            f"{why or f'isolation is {wanted!r}'}. Change what is named, or use another arithmetic."
-        )
-    if isinstance(parameters, dict):
-        raise InvalidInput(
-            "Several losses with an optimizer each run as a proved program only, and this one is "
-            f"not proved: {why or f'isolation is {wanted!r}'}. Change what is named, or train one "
-            "loss at a time."
-        )
-    if wanted != "one at a time":
-        try:
-            each = {k: Mapped(model, loss, x, size, trained, public) for k, x in shapes.items()}
-        except NotCaptured as reason:
-            if reason.final:
-                raise
+    for needed, who, way_out in (
+        (in_parts(model), "A model in parts runs", "train without shard(model)"),
+        (executor == "strict", 'arithmetic="strict" runs', "use another arithmetic"),
+        (isinstance(parameters, dict), "Several losses run", "train one loss at a time"),
+    ):
+        if needed:
             raise InvalidInput(
-                f"It could not be proved that this loss keeps examples apart. {why} {reason} That "
-                "is slow, and you vouch that the loss keeps nothing from one call to the next."
-            ) from reason
-        for key, mapped in each.items():
-            check_mapped(mapped, shapes[key])
-        if why:
-            warnings.warn(
-                f"It could not be proved that the loss keeps examples apart. {why} So it runs "
-                "under vmap, where examples cannot meet either; that takes 1.5 to 5 times as long.",
-                stacklevel=4,
+                f"{who} a proved program only, and this loss is not proved: "
+                f"{why or f'isolation is {wanted!r}.'} Change what is named, or {way_out}."
             )
-        return Isolated(model, each, Isolation("vmap", size, (), why))
-    alone = OneAtATime(model, loss, size, trained)
-    isolation = Isolation("one at a time", size, (), why)
-    return Isolated(model, dict.fromkeys(shapes, alone), isolation)
+    if wanted == "one at a time":
+        alone = OneAtATime(model, loss, size, trained)
+        return Isolated(model, dict.fromkeys(shapes, alone), Isolation(wanted, size))
+    try:
+        each = {k: Mapped(model, loss, x, size, trained, public) for k, x in shapes.items()}
+    except NotCaptured as reason:
+        if reason.final:
+            raise
+        raise InvalidInput(
+            f"It could not be proved that this loss keeps examples apart. {why} {reason} That "
+            "is slow, and you vouch that the loss keeps nothing from one call to the next."
+        ) from reason
+    for key, mapped in each.items():
+        check_mapped(mapped, shapes[key])
+    if why:
+        warnings.warn(
+            f"It could not be proved that the loss keeps examples apart. {why} So it runs under "
+            "vmap, where examples cannot meet either; that takes 1.5 to 5 times as long.",
+            stacklevel=4,
+        )
+    return Isolated(model, each, Isolation("vmap", size, (), why))
 
 
 def _proved(
@@ -202,6 +198,8 @@ def _proved(
         from tightrope.train.sharding import blank_weights, gradients_in_parts
 
         make, against = Sharded, {"of_one": gradients_in_parts, "total_of": total_over_ranks}
+    elif executor == "strict":
+        make = partial(Strict, seeds=seeds)
     for key, example in shapes.items():
         blank: Any = blank_weights(model) if cut else nullcontext({})
         with blank as blanks:
@@ -209,11 +207,7 @@ def _proved(
             program = capture(model, loss, example, rows=rows, public=public)
             _check_trains(program, flat(given))
             labels = prove(program, rows)
-            if executor == "strict":
-                assert seeds is not None
-                each[key] = Strict(program, labels, size, given, seeds)
-            else:
-                each[key] = make(program, labels, size, given)
+            each[key] = make(program, labels, size, given)
         plain = each[key] if executor == "plain" else Plain(program, labels, rows, parameters)
         if program.batch is None and not cut:  # the same program for as few rows as are compared
             few = min(COMPARED, rows)
@@ -250,8 +244,6 @@ def _check_trains(program: Program, parameters: list[nn.Parameter]) -> None:
 
 def _executor(name: str) -> Any:
     """The class of executors of this name; those with a compiler are loaded when asked for."""
-    if name in ("plain", "strict"):
-        return Plain if name == "plain" else Strict
     if name == "compiled":
         from tightrope.train.executors.compiled import Compiled
 
@@ -260,15 +252,12 @@ def _executor(name: str) -> Any:
         from tightrope.train.executors.cuda_graph import CudaGraph
 
         return CudaGraph
-    raise InvalidInput(
-        f'executor must be "plain", "compiled" or "cuda graph"; got {name!r}. Strict arithmetic '
-        'has an executor of its own: arithmetic="strict".'
-    )
-
-
-def _key(arguments: Arguments) -> Any:
-    leaves, spec = pytree.tree_flatten(arguments)
-    return str(spec), tuple((tuple(leaf.shape[1:]), leaf.dtype) for leaf in leaves)
+    if name not in ("plain", "strict"):
+        raise InvalidInput(
+            f'executor must be "plain", "compiled" or "cuda graph"; got {name!r}. Strict '
+            'arithmetic has an executor of its own: arithmetic="strict".'
+        )
+    return Plain
 
 
 def _empty_rows(example: Arguments, rows: int, device: torch.device) -> Arguments:
@@ -301,13 +290,6 @@ def _state_of(model: nn.Module) -> list[Any]:
         found += map(id, module._buffers.values())
         found.append([item for item in vars(module).items() if type(item[1]) in _PLAIN])
     return found
-
-
-_PLAIN = frozenset((int, float, bool, str, type(None)))
-
-
-_LARGEST = 8192  # rows at a time if the user sets no limit
-_OVERHEAD = 8.0  # a run of the program costs about as much as so many more rows
 
 
 def fixed_size(expected: float, limit: int | None, *, exact: bool) -> int:

@@ -1,38 +1,23 @@
-"""From a model, an optimizer, data and a loss to a private run, in one call.
-
-def loss(model, x, y):                                    # one loss for each example
-    return cross_entropy(model(x), y, reduction="none")
-
-run = private(model, optimizer, data, loss, records=60_000, batch_size=256, epochs=30, epsilon=3)
-for step in run:
-    ...
-
-or, without a loop, Trainer(model, optimizer, data, loss, ..., evaluation=..., log=...).fit().
-"""
+"""From a model, an optimizer, data and a loss to a private run, with a loop or without one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, final
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tightrope.calibrate import Target, find_noise
-from tightrope.errors import BudgetExceeded, InvalidInput
-from tightrope.ledger.book import noise_that_fits
+from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip, FlatClip
 from tightrope.train.correlated_noise import CorrelatedNoise
 from tightrope.train.data import loader_settings
-from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.fitting import Evaluation, Logger, Outcome, evaluate, fit
-from tightrope.train.noise import GaussianNoise, Noise
-from tightrope.train.ranks import by_rank_0
+from tightrope.train.noise import DiscreteGaussianNoise, GaussianNoise, Noise
 from tightrope.train.run import PrivateRun
 from tightrope.train.samplers import AbstractSampler, PoissonSampler
-from tightrope.train.spending import Budget, Reserved, process_of
+from tightrope.train.spending import Budget, least_noise
 from tightrope.validate import (
     check_count,
     check_positive,
@@ -40,7 +25,7 @@ from tightrope.validate import (
     warn_if_it_promises_nothing,
 )
 
-__all__ = ["Trainer", "length_of", "noise_for", "poisson_sampler", "private"]
+__all__ = ["Trainer", "length_of", "poisson_sampler", "private"]
 
 
 def private(
@@ -84,24 +69,47 @@ def private(
         raise InvalidInput(
             f"sampler must be a sampler such as PoissonSampler(rate); got {sampler!r}."
         )
-    if expected_batch_size is None:
-        expected_batch_size = _expected(sampler, records, batch_size)
+    if expected_batch_size is None and batch_size is not None:
+        expected_batch_size = check_count(batch_size, "batch_size", low=1)
+    elif expected_batch_size is None:
+        if records is None:
+            raise InvalidInput(
+                "expected_batch_size is missing: the public constant that noisy sums are divided "
+                "by, usually rate * the public number of records. Give it, or records."
+            )
+        expected_batch_size = sampler.sampling.rate * check_count(records, "records", low=1)
     length = length_of(sampler, steps, epochs)
     if clip is not None and clip_norm is not None:
         raise InvalidInput("Give either clip or clip_norm; clip has a norm of its own.")
     if clip is None:
         clip = FlatClip(1.0 if clip_norm is None else clip_norm)
-    budget = _budget(budget, epsilon, delta, records)
+    if epsilon is not None:
+        if budget is not None:
+            raise InvalidInput(
+                "Give the budget once: as epsilon and delta, or as budget=Budget(...)."
+            )
+        if delta is None and records is None:
+            raise InvalidInput("delta is missing, and without records there is no default for it.")
+        budget = Budget(epsilon, default_delta(records or 0) if delta is None else delta)
     if noise is None or (isinstance(noise, CorrelatedNoise) and not noise.sized):
-        noise = _noise(budget, sampler, length, arithmetic, noise)
+        if budget is None or length is None:
+            raise InvalidInput(
+                "The noise is not known: give epsilon and a length (epochs or steps), from which "
+                "the least noise is found, or noise=GaussianNoise(1.1)."
+            )
+        if noise is not None:
+            noise = noise.of(least_noise(budget, sampler, noise.of(1.0), length))
+        else:
+            multiplier = least_noise(budget, sampler, GaussianNoise(1.0), length)
+            kind = DiscreteGaussianNoise if arithmetic == "strict" else GaussianNoise
+            noise = kind(multiplier)
     run = PrivateRun(
         model, optimizer, data, loss, sampler=sampler, clip=clip, noise=noise, steps=length,
         expected_batch_size=expected_batch_size, budget=budget, delta=delta,
         arithmetic=arithmetic, **options,
     )  # fmt: skip
     if run.delta is not None:
-        asked = run.ledger.budget
-        spent = 0.0 if asked is None or asked.epsilon is None else asked.epsilon
+        spent = 0.0 if budget is None or budget.epsilon is None else budget.epsilon
         warn_if_it_promises_nothing(spent, run.delta, records if sampler.users is None else None)
     return run
 
@@ -152,31 +160,6 @@ class Trainer:
         return evaluate(self.run, self._how["evaluation"])
 
 
-def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> GaussianNoise:
-    """The least Gaussian noise with which `steps` steps stay within the budget, certified.
-
-    Of what a ledger has left, the least in hundredths.
-    """
-    return GaussianNoise(_least_noise(budget, sampler, GaussianNoise(1.0), steps))
-
-
-def _least_noise(budget: Budget, sampler: AbstractSampler, kind: Noise, steps: int) -> float:
-    """Of noise of this kind, whose own noise multiplier is 1."""
-    run = process_of(sampler, kind, check_count(steps, "steps", low=1))
-    noise = 0.0
-    if budget.pair is not None:
-        protected = run if sampler.users is None else sampler.users.process(run)
-        noise = find_noise(protected, Target.approx_dp(*budget.pair)).value
-    if budget.dataset is None:
-        return noise
-    start = replace(run, noise_multiplier=max(noise, 1.0))
-    excess = Reserved(budget.ledger, budget.dataset).excess
-    left = by_rank_0(lambda: noise_that_fits(start, excess))
-    if left is None:
-        raise BudgetExceeded(f"No noise makes {steps} steps fit into {budget.dataset!r}.")
-    return max(noise, left)
-
-
 def poisson_sampler(records: int | None, batch_size: int | None) -> PoissonSampler:
     """Each of so many records joins a batch with the same chance; public numbers, both."""
     if records is None or batch_size is None:
@@ -194,17 +177,6 @@ def poisson_sampler(records: int | None, batch_size: int | None) -> PoissonSampl
     return PoissonSampler(size / records)
 
 
-def _expected(sampler: AbstractSampler, records: int | None, batch_size: int | None) -> float:
-    if batch_size is not None:
-        return float(check_count(batch_size, "batch_size", low=1))
-    if records is None:
-        raise InvalidInput(
-            "expected_batch_size is missing: the public constant that noisy sums are divided by, "
-            "usually rate * the public number of records. Give it, or records."
-        )
-    return sampler.sampling.rate * check_count(records, "records", low=1)
-
-
 def length_of(sampler: AbstractSampler, steps: int | None, epochs: float | None) -> int | None:
     """How many steps are asked for; in an epoch each record comes once on average."""
     if steps is not None and epochs is not None:
@@ -215,37 +187,3 @@ def length_of(sampler: AbstractSampler, steps: int | None, epochs: float | None)
         return None
     per_epoch = max(1, round(1 / sampler.sampling.rate))
     return max(1, round(float(check_positive(epochs, "epochs")) * per_epoch))
-
-
-def _budget(
-    budget: Budget | None, epsilon: float | None, delta: float | None, records: int | None
-) -> Budget | None:
-    if epsilon is None:
-        return budget
-    if budget is not None:
-        raise InvalidInput("Give the budget once: as epsilon and delta, or as budget=Budget(...).")
-    if delta is None:
-        if records is None:
-            raise InvalidInput("delta is missing, and without records there is no default for it.")
-        delta = default_delta(records)
-    return Budget(epsilon, delta)
-
-
-def _noise(
-    budget: Budget | None,
-    sampler: AbstractSampler,
-    length: int | None,
-    arithmetic: str,
-    correlated: CorrelatedNoise | None,
-) -> Noise:
-    if budget is None or length is None:
-        raise InvalidInput(
-            "The noise is not known: give epsilon and a length (epochs or steps), from which the "
-            "least noise is found, or noise=GaussianNoise(1.1)."
-        )
-    if correlated is not None:
-        return correlated.of(_least_noise(budget, sampler, correlated.of(1.0), length))
-    found = noise_for(budget, sampler, steps=length)
-    if arithmetic == "strict":
-        return DiscreteGaussianNoise(found.noise_multiplier)
-    return found

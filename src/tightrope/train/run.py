@@ -18,7 +18,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from tightrope.entropy import here
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.numerics.interval import Interval
-from tightrope.process import FixedSizeSampling, FullBatch, Process
+from tightrope.process import Process
 from tightrope.train.arithmetic import totals_for
 from tightrope.train.checks import (
     as_one_optimizer,
@@ -44,7 +45,7 @@ from tightrope.train.checks import (
 )
 from tightrope.train.clip import AdaptiveClip, Clip
 from tightrope.train.correlated_noise import CorrelatedNoise
-from tightrope.train.data import Group, LoaderSettings, Records, loader_settings, to_device
+from tightrope.train.data import Group, Records, loader_settings, to_device
 from tightrope.train.executors.plain import flat
 from tightrope.train.executors.strict import own_draws
 from tightrope.train.fitting import Average, Outcome, fit, settle
@@ -73,16 +74,13 @@ from tightrope.train.record import (
 )
 from tightrope.train.samplers import AbstractSampler
 from tightrope.train.spending import Budget, Ledger
-from tightrope.train.users import UserData, loss_of_users, rows_of_users, with_views
+from tightrope.train.users import loss_of_examples, rows_of_users
 from tightrope.validate import check_count, check_delta, check_positive
 
 if TYPE_CHECKING:
     from tightrope.train.folder import RunFolder
 
 __all__ = ["Epoch", "PrivateRun", "Sensitive", "Step"]
-
-WriteAhead = Callable[[int, Sequence[Tensor]], None]
-_EXACT_SIZES = (FixedSizeSampling, FullBatch)  # every batch has the expected number of records
 
 
 @final
@@ -121,11 +119,13 @@ class Sensitive(NamedTuple):
 
 
 @final
+@dataclass(frozen=True)
 class Epoch:
     """The steps of one epoch: so many that each record is drawn once on average."""
 
-    def __init__(self, run: PrivateRun, number: int, length: int) -> None:
-        self.number, self._run, self._length = number, run, length
+    number: int
+    _run: PrivateRun
+    _length: int
 
     def __len__(self) -> int:
         return self._length
@@ -214,6 +214,40 @@ class PrivateRun:
         rule = as_one_optimizer(optimizer)
         check_parts(model, rule, sampler, clip, noise, budget)
         check_one_copy(model)
+        sampler.check_free()
+        if isinstance(noise, CorrelatedNoise):
+            noise.check_free(steps)
+        self.model, self.optimizer, self.data = model, rule, data
+        self.sampler, self.clip, self.noise = sampler, clip, noise
+        self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
+        self.schedules = checked_schedules(schedule, rule)
+        self.average = None if average is None else Average(model, rule, average)
+
+        self.views = check_count(views, "views", low=1)  # on the certificate
+        self.loss = loss_of_examples(loss, sampler.users, views, augment)
+        self.records = _records_of(
+            data, collate=collate, lengths=lengths, padding=padding, workers=workers,
+            fingerprint=fingerprint, users=sampler.users,
+        )  # fmt: skip
+
+        self.ledger = Ledger(sampler, noise, budget, history)
+        pair = None if budget is None else budget.pair
+        self.delta = float(check_delta(delta)) if delta is not None else pair[1] if pair else None
+        if steps is not None or budget is None or (pair is None and budget.dataset is None):
+            self.ledger.plan(steps)
+        self.ledger.check_strategy()
+
+        self.size = fixed_size(self.expected_batch_size, micro_batch, exact=sampler.of_one_size)
+        if not all(isinstance(value, Tensor) for value in public):
+            raise InvalidInput("public must list the tensors that the loss takes from outside.")
+        self._how: dict[str, Any] = {
+            "size": self.size,
+            "executor": "strict" if arithmetic == "strict" else executor,
+            "wanted": isolation,
+            "public": tuple(public),
+            "seeds": getattr(noise, "fresh_seed", None),
+        }
+        self._arithmetic = arithmetic
         self._in_parts = in_parts(model)
         self._version: Any = _version_of_part if self._in_parts else attrgetter("_version")
         if self._in_parts:
@@ -222,74 +256,28 @@ class PrivateRun:
             check_sharding(
                 model, executor=executor, isolation=isolation, arithmetic=arithmetic, noise=noise
             )
-        sampler.check_free()
-        if isinstance(noise, CorrelatedNoise):
-            noise.check_free(steps)
-        self.views = check_count(views, "views", low=1)  # on the certificate
-        if views > 1 or augment is not None:
-            loss = with_views(loss, views, augment)
-        if sampler.users is not None and sampler.users.together:
-            loss = loss_of_users(loss)
-        self.model, self.optimizer, self.loss, self.data = model, rule, loss, data
-        self.sampler, self.clip, self.noise = sampler, clip, noise
-        self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
-        self.schedules = checked_schedules(schedule, rule)
-        self._shows_norm, self._shows_private = gradient_norm, sensitive
-        self._sensitive: Sensitive | None = None
-        self.average = None if average is None else Average(model, rule, average)
-        self.records = _records_of(
-            data, collate=collate, lengths=lengths, padding=padding, workers=workers,
-            fingerprint=fingerprint, users=sampler.users,
-        )  # fmt: skip
-        self._take_parameters()
-        self.device = self.parameters[0].device
-        self._take_totals(arithmetic)
-        self.arithmetic = self.totals.arithmetic
-        self.size = fixed_size(
-            self.expected_batch_size, micro_batch, exact=isinstance(sampler.sampling, _EXACT_SIZES)
-        )
-        self._isolation_wanted = isolation
-        self._executor_wanted = "strict" if arithmetic == "strict" else executor
-        self._public = tuple(public)
-        if not all(isinstance(value, Tensor) for value in self._public):
-            raise InvalidInput("public must list the tensors that the loss takes from outside.")
         self.isolations: list[tuple[int, Isolation]] = []  # the first step of each program
-        self.ledger = Ledger(sampler, noise, budget, history)
-        if steps is not None:
-            self.ledger.plan(steps)
-        elif budget is None or (budget.pair is None and budget.dataset is None):
-            self.ledger.plan(None)
-        self.ledger.check_strategy()
-        pair = None if budget is None else budget.pair
-        self.delta = float(check_delta(delta)) if delta is not None else pair[1] if pair else None
-        self.data_key, self._home = new_key(), here()
-        self._rank, self._ranks = rank_and_size()
         self._isolate()
-        self.fingerprint = common_fingerprint(self.records)
-        if self._ranks > 1:
-            check_splits(sampler, noise, arithmetic == "strict")
-            sampler.for_rank(self._rank)
-            if self._in_parts:
-                noise.for_rank(self._rank)  # type: ignore[attr-defined]
-            if not self.records.named and sampler.users is None:  # names of users were compared
-                check_apart(self.records)
-            private = not not_private_because(sampler, noise)
-            start_together(model, self.settings() | {"private": private})
-        self.sampler_state = sampler.state()
-        self._drawn: deque[_Drawn] = deque()
-        self._feed: Iterator[list[Group]] | None = None
+
+        self._start_on_every_rank()
+        self._home, self.data_key = here(), new_key()
         self._busy = threading.Lock()
         self._failed = False  # a step ended in an error that may say who was drawn
+        self._drawn: deque[_Drawn] = deque()
+        self._feed: Iterator[list[Group]] | None = None
+        self.sampler_state = sampler.state()
+        self._shows_norm, self._shows_private = gradient_norm, sensitive
+        self._sensitive: Sensitive | None = None
         self.owner_writes = 0  # how often the owner vouched for weights of his own
         self.shown_before = False  # whether an earlier part of a stored run showed private values
-        self.write_ahead: WriteAhead | None = None
+        self.write_ahead: Callable[[int, Sequence[Tensor]], None] | None = None
         sampler.belong_to(self)
         if isinstance(clip, AdaptiveClip):
             clip.belong_to_a_run()
         if isinstance(noise, CorrelatedNoise):
             noise.belong_to_a_run(self.ledger.length.planned)
-        self._written: list[tuple[Tensor, Any]] = []  # weights with their versions
-        self._mark_weights()
+        self.mark_weights()
+
         self.folder: RunFolder | None = None
         self._save_every = check_count(save_every, "save_every", low=1)
         if folder is not None:
@@ -297,6 +285,36 @@ class PrivateRun:
 
             self.folder = RunFolder(folder)
             self.folder.attach(self, keep=keep or {}, replay=replay)
+
+    def _isolate(self) -> None:
+        """Make the program, and prove it; again where the model's layers or modes were changed."""
+        groups = groups_of(self.model, self.optimizer)
+        self.parameters = flat(groups)
+        self.device = self.parameters[0].device
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        self.names = [names[id(p)] for p in self.parameters]
+        self.totals = totals_for(
+            self._arithmetic, self.clip, self.noise, self.expected_batch_size, self.parameters
+        )
+        self.arithmetic = self.totals.arithmetic
+        examples = self.records.examples(of_many=rank_and_size()[1] > 1)
+        self._isolated: Isolated = isolate(self.model, self.loss, examples, groups, **self._how)
+        self.isolations.append((self.ledger.taken + 1, self._isolated.isolation))
+
+    def _start_on_every_rank(self) -> None:
+        """The same settings and weights on all ranks, and records and draws of their own."""
+        self.fingerprint = common_fingerprint(self.records)
+        rank, self._ranks = rank_and_size()
+        if self._ranks == 1:
+            return
+        check_splits(self.sampler, self.noise, self.arithmetic.name == "strict")
+        self.sampler.for_rank(rank)
+        if self._in_parts:
+            self.noise.for_rank(rank)  # type: ignore[attr-defined]
+        if not self.records.named and self.sampler.users is None:  # names of users were compared
+            check_apart(self.records)
+        private = not not_private_because(self.sampler, self.noise)
+        start_together(self.model, self.settings() | {"private": private})
 
     # ---- the loop ----------------------------------------------------------------------------
     def __iter__(self) -> Iterator[Step]:
@@ -310,7 +328,7 @@ class PrivateRun:
             done = self.steps
             rest = length - done % length
             left = self.ledger.steps_allowed - done
-            yield Epoch(self, done // length, min(rest, left))
+            yield Epoch(done // length, self, min(rest, left))
             if self.steps == done:
                 return  # the epoch was not iterated over, so the next one would be the same
 
@@ -323,21 +341,18 @@ class PrivateRun:
                     yield self.take_step()
                     taken += 1
                     if interrupted():
-                        raise SystemExit(self._stored_message())
+                        raise SystemExit(
+                            f"Stopped after step {self.steps:,}. Nothing is stored: the run has no "
+                            "folder."
+                            if self.folder is None
+                            else f"Stored at step {self.steps:,} in {self.folder.path}. Run the "
+                            "same program again to go on."
+                        )
             finally:
                 if self.folder is not None and (self.finished or interrupted()):
                     self.folder.save()
         if self.finished and settled:
             settle(self)
-
-    def _stored_message(self) -> str:
-        if self.folder is None:
-            return f"Stopped after step {self.steps:,}. Nothing is stored: the run has no folder."
-        self.folder.save()
-        return (
-            f"Stored at step {self.steps:,} in {self.folder.path}. Run the same program again to "
-            "go on."
-        )
 
     def fit(self, **options: Any) -> Outcome:
         """Take all steps that are left, with a progress bar; see `fitting.fit` for options."""
@@ -349,10 +364,12 @@ class PrivateRun:
         if not self._busy.acquire(blocking=False):
             raise InvalidInput("This run takes a step already, in another thread. One at a time.")
         try:
+            sensitivity = float(self.clip.sensitivity)
             with self._own_draws():
-                groups, drawn = self._next_batch()
-                sensitivity = float(self.clip.sensitivity)
                 try:
+                    if self._feed is None:
+                        self._feed = self.records.batches(self._draws())
+                    groups, drawn = next(self._feed), self._drawn.popleft()
                     total = self._clipped_sum(groups, drawn.size)
                 except KeyboardInterrupt:
                     self._forget_draws()
@@ -360,34 +377,22 @@ class PrivateRun:
                 except BaseException:
                     self._failed = True
                     raise
-            if float(self.clip.sensitivity) != sensitivity:
+            now = float(self.clip.sensitivity)
+            if now != sensitivity:
                 self._forget_draws()
                 raise InvalidInput(
                     f"The clip changed in the middle of a step, from sensitivity {sensitivity:g} "
-                    f"to {float(self.clip.sensitivity):g}, and its noise can be scaled to one of "
-                    "them only. Change the clip between steps."
+                    f"to {now:g}, and its noise can be scaled to one of them only. Change the clip "
+                    "between steps."
                 )
             return self._release(total, drawn)
         finally:
             self._busy.release()
 
-    def _own_draws(self) -> Any:
+    def _own_draws(self) -> AbstractContextManager[None]:
         """Of a seeded run, which is not private, the draws are those of the user's generators."""
         draws = self._isolated.draws or not self.records.of_arrays
         return own_draws(self.device) if draws and self.noise.private else nullcontext()
-
-    def _next_batch(self) -> tuple[list[Group], _Drawn]:
-        if self._feed is None:
-            self._feed = self.records.batches(self._draws())
-        try:
-            groups = next(self._feed)
-        except KeyboardInterrupt:
-            self._forget_draws()
-            raise
-        except BaseException:
-            self._failed = True
-            raise
-        return groups, self._drawn.popleft()
 
     def _draws(self) -> Iterator[Any]:
         """Drawn indices; worker processes ask for some ahead of the step that uses them."""
@@ -406,25 +411,32 @@ class PrivateRun:
     def _clipped_sum(self, groups: list[Group], drawn: int) -> list[Tensor]:
         total: list[Tensor] | None = None
         seen: list[tuple[Any, Tensor]] = []
-        chain = self.arithmetic.chain(drawn, self._ranks)
-        parts = [
-            (executor, part)
-            for group in groups
-            for executor in [self._isolated.executor_for(group.arguments)]
-            for part in _parts(group, executor.size)
-        ]
+        clip, chain = self.clip, self.arithmetic.chain(drawn, self._ranks)
+        parts: list[tuple[Any, Any]] = []
+        for group in groups:
+            executor = self._isolated.executor_for(group.arguments)
+            for first in range(0, group.size, executor.size):
+                rows = slice(first, first + executor.size)
+                part = pytree.tree_map(lambda leaf, rows=rows: leaf[rows], group.arguments)
+                parts.append((executor, part))
         for executor, part in self._isolated.in_step(parts, self.device):
-            batch, losses = executor.clipped_sum(to_device(part, self.device), self.clip, chain)
+            batch, losses = executor.clipped_sum(to_device(part, self.device), clip, chain)
             if self._shows_private:
                 seen.append((batch, losses))
-            adaptive = isinstance(self.clip, AdaptiveClip)
-            sums = self.clip.counted(batch) if adaptive else batch.sums  # type: ignore[attr-defined]
+            sums = clip.counted(batch) if isinstance(clip, AdaptiveClip) else batch.sums
             total = self.totals.add(total, sums)
-        if total is None:
-            adaptive = isinstance(self.clip, AdaptiveClip)
-            total = self.totals.zero(self.parameters, count=adaptive)
         if self._shows_private:
-            self._sensitive = _sensitive_of(seen, self.device)
+            none = torch.zeros(0, device=self.device)
+            losses = torch.cat([none, *(losses for _, losses in seen)])
+            self._sensitive = Sensitive(
+                len(losses),
+                losses,
+                torch.cat([none, *(batch.norms for batch, _ in seen)]),
+                sum(int((batch.factors < 1).any(0).sum()) for batch, _ in seen) / max(drawn, 1),
+                sum(int(batch.nonfinite) for batch, _ in seen),
+            )
+        if total is None:
+            return self.totals.zero(self.parameters, count=isinstance(clip, AdaptiveClip))
         return total
 
     def _release(self, total: list[Tensor], drawn: _Drawn) -> Step:
@@ -464,15 +476,12 @@ class PrivateRun:
 
     def _apply(self, sums: list[Tensor]) -> float | None:
         torch._foreach_div_(sums, self.expected_batch_size)
-        norm = None
-        if self._shows_norm:
-            norm = self.totals.norm(sums)
+        norm = self.totals.norm(sums) if self._shows_norm else None
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
         for parameter, mean in zip(self.parameters, sums, strict=True):
-            mean = mean.to(parameter.dtype)
-            parameter.grad = as_part(mean, parameter)
+            parameter.grad = as_part(mean.to(parameter.dtype), parameter)
         self.optimizer.step()
         for parameter in self.parameters:
             parameter.grad = None
@@ -517,29 +526,8 @@ class PrivateRun:
             if self.folder is not None:
                 self.folder.save()  # a crash must not lose how the next steps kept examples apart
 
-    def _isolate(self) -> None:
-        """Make the program, and prove it; again where the model's layers or modes were changed."""
-        self._take_parameters()
-        self._take_totals(self.arithmetic.name)
-        self._isolated: Isolated = isolate(
-            self.model, self.loss, self.records.examples(of_many=self._ranks > 1),
-            self._groups, size=self.size,
-            executor=self._executor_wanted, wanted=self._isolation_wanted, public=self._public,
-            seeds=getattr(self.noise, "fresh_seed", None),
-        )  # fmt: skip
-        self.isolations.append((self.ledger.taken + 1, self._isolated.isolation))
-
-    def _take_parameters(self) -> None:
-        self._groups = groups_of(self.model, self.optimizer)
-        self.parameters = flat(self._groups)
-        self.names = _names_of(self.model, self.parameters)
-
-    def _take_totals(self, arithmetic: object) -> None:
-        self.totals = totals_for(
-            arithmetic, self.clip, self.noise, self.expected_batch_size, self.parameters
-        )
-
-    def _mark_weights(self) -> None:
+    def mark_weights(self) -> None:
+        """The weights as they are now are those of the last release."""
         self._written = [(tensor, self._version(tensor)) for tensor in self._weights()]
 
     def _weights(self) -> list[Tensor]:
@@ -565,13 +553,9 @@ class PrivateRun:
     def accept_weights(self) -> None:
         """Go on from weights that you set yourself, from nothing but public or released numbers."""
         self.owner_writes += 1
-        self._mark_weights()
+        self.mark_weights()
         if self.folder is not None:
             self.folder.save()
-
-    def accept_stored_weights(self) -> None:
-        """The weights that a folder has just put back are those of the last release."""
-        self._mark_weights()
 
     # ---- what was released -------------------------------------------------------------------
     @property
@@ -672,21 +656,11 @@ class PrivateRun:
     def __str__(self) -> str:
         return summary_of(self)
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        raise _not_copied()
-
-    def __copy__(self) -> Any:
-        raise _not_copied()
-
-    def __reduce__(self) -> Any:
-        raise _not_copied()
-
-
-def _not_copied() -> InvalidInput:
-    return InvalidInput(
-        "A run cannot be copied: two of them would release different noise on the same batches. "
-        "Make a new run, with history=run.record() to count this one."
-    )
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise InvalidInput(
+            "A run cannot be copied: two of them would release different noise on the same "
+            "batches. Make a new run, with history=run.record() to count this one."
+        )
 
 
 def _version_of_part(tensor: Tensor) -> tuple[int, int]:
@@ -695,57 +669,19 @@ def _version_of_part(tensor: Tensor) -> tuple[int, int]:
     return tensor._version, own._version
 
 
-def _names_of(model: nn.Module, parameters: list[nn.Parameter]) -> list[str]:
-    names = {id(p): name for name, p in model.named_parameters()}
-    return [names[id(p)] for p in parameters]
-
-
 def _records_of(data: Any, *, workers: int, collate: Any, users: Any, **how: Any) -> Records:
-    from torch.utils.data import DataLoader
-
     options: dict[str, Any] = {"num_workers": workers}
     if isinstance(data, DataLoader):
-        loader: LoaderSettings = loader_settings(data)
+        loader = loader_settings(data)
         data, collate = loader.dataset, loader.collate if collate is None else collate
         options = options if workers else loader.workers
-    if users is not None:
-        data = rows_of_users(data, users)
-    elif isinstance(data, UserData):
-        raise InvalidInput(
-            "The data are keyed by user, and the run protects single records. State in the sampler "
-            "what it draws: PoissonSampler(rate, users=Users(most=64))."
-        )
-    return Records(data, collate=collate, workers=options, **how)
-
-
-def _parts(group: Group, size: int) -> Iterator[Any]:
-    """The arguments of a group, at most `size` records at a time."""
-    if group.size <= size:
-        yield group.arguments
-        return
-    for start in range(0, group.size, size):
-        yield pytree.tree_map(lambda leaf: leaf[start : start + size], group.arguments)  # noqa: B023
-
-
-def _sensitive_of(seen: list[tuple[Any, Tensor]], device: torch.device) -> Sensitive:
-    if not seen:
-        none = torch.zeros(0, device=device)
-        return Sensitive(0, none, none, 0.0, 0)
-    losses = torch.cat([losses for _, losses in seen])
-    norms = torch.cat([batch.norms for batch, _ in seen])
-    clipped = sum(float((batch.factors < 1).any(0).sum()) for batch, _ in seen)
-    bad = sum(int(batch.nonfinite) for batch, _ in seen)
-    return Sensitive(len(losses), losses, norms, clipped / max(len(losses), 1), bad)
+    return Records(rows_of_users(data, users), collate=collate, workers=options, **how)
 
 
 @contextmanager
 def _gentle_interrupt() -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C ends the loop after the step under way; a second one ends it at once."""
     asked = False
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.getsignal(signal.SIGINT)
 
     def on_signal(number: int, frame: Any) -> None:
         nonlocal asked
@@ -754,11 +690,12 @@ def _gentle_interrupt() -> Iterator[Callable[[], bool]]:
         asked = True
         print("Stopping after this step. Press Ctrl-C again to stop at once.", file=sys.stderr)
 
-    if before is not signal.default_int_handler:
-        yield lambda: False
-        return
-    signal.signal(signal.SIGINT, on_signal)
+    ours = threading.current_thread() is threading.main_thread()
+    ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, on_signal)
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

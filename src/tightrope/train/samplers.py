@@ -5,9 +5,6 @@ numbers (rate, batches per epoch) are given by the user and never read off the p
 add-or-remove neighbours the size of the dataset is itself private.
 
 Batches vary in size, and may be empty: an empty batch is a step of pure noise, never skipped.
-
-A sampler belongs to one run. In a second one it, or its copy, would go on in the middle of an epoch
-that the second account begins anew, or draw the same secret batches twice.
 """
 
 from __future__ import annotations
@@ -21,15 +18,18 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tightrope.correlated.strategies import white
 from tightrope.entropy import KEY_BYTES, WordStream, here, open_stream
 from tightrope.errors import InvalidInput
 from tightrope.process import (
     AbstractSampling,
     BallsInBinsSampling,
+    CorrelatedSGD,
     CyclicPoissonSampling,
     CyclicSampling,
     FixedSizeSampling,
     FullBatch,
+    NoisySGD,
     PoissonSampling,
     Process,
     SeparatedSampling,
@@ -41,20 +41,29 @@ from tightrope.process.adjacency import Adjacency, check_rows
 from tightrope.validate import check_count, check_positive
 
 __all__ = [
-    "Users",
-    "check_users",
     "AbstractSampler",
-    "PoissonSampler",
-    "TruncatedPoissonSampler",
+    "BallsInBinsSampler",
+    "CyclicPoissonSampler",
+    "CyclicSampler",
     "FixedSizeSampler",
     "FullBatchSampler",
     "Indices",
-    "BallsInBinsSampler",
-    "CyclicSampler",
-    "ShuffledSampler",
-    "CyclicPoissonSampler",
+    "PoissonSampler",
     "SeparatedSampler",
+    "ShuffledSampler",
+    "TruncatedPoissonSampler",
+    "Users",
 ]
+
+Indices = NDArray[np.int64]
+_WHY_NOT = {
+    Adjacency.ADD_OR_REMOVE: "Adding or removing one record would move others between batches. Use "
+    "PoissonSampler or BallsInBinsSampler for these neighbours.",
+    Adjacency.REPLACE_ONE: "No theorem covers it. Use PoissonSampler or FixedSizeSampler for these "
+    "neighbours.",
+}
+# The run of every sampler that has one, by the sampler's name, which its copies share.
+_RUNS: dict[str, weakref.ref[Any]] = {}
 
 
 @final
@@ -76,35 +85,19 @@ class Users:
         return UserLevel(run, self.most, self.together)
 
 
-def check_users(value: object) -> Users | None:
-    if value is None or isinstance(value, Users):
-        return value
-    raise InvalidInput(
-        f"users must say how many rows a user has at most, as Users(most=64); got {value!r}."
-    )
-
-
-Indices = NDArray[np.int64]
-_BOTH = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
-_WHY_NOT = {
-    Adjacency.ADD_OR_REMOVE: "Adding or removing one record would move others between batches. Use "
-    "PoissonSampler or BallsInBinsSampler for these neighbours.",
-    Adjacency.REPLACE_ONE: "No theorem covers it. Use PoissonSampler or FixedSizeSampler for these "
-    "neighbours.",
-}
-# The run of every sampler that has one, by the sampler's name, which its copies share.
-_RUNS: dict[str, weakref.ref[Any]] = {}
-
-
 class AbstractSampler(ABC):
-    """Draws batches of indices and says which `sampling` they are accounted as."""
+    """Draws batches of indices and says which `sampling` they are accounted as.
+
+    A new one says all about itself here: how it draws, what it is to the accountant (`process`),
+    and how it goes on after it was stored (`state`, `go_on_after`, `lasting`).
+    """
 
     # Neighbouring relations for which the declared sampling is what really happens.
-    adjacencies: ClassVar[tuple[Adjacency, ...]] = _BOTH
-    # Do independent draws on the shards of several ranks equal one draw on the whole?
-    splits_over_ranks: ClassVar[bool] = False
-    # Is each batch independent of the batches before it?
-    memoryless: ClassVar[bool] = True
+    adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
+    splits_over_ranks = False  # do draws on the shards of several ranks equal one draw on the whole
+    of_one_size = False  # has every batch the expected number of records
+    accounted_together = False  # are all steps accounted together, also with independent noise
+    place: int | None = None  # batches drawn in all; None where there are no epochs
 
     def __init__(
         self,
@@ -116,44 +109,35 @@ class AbstractSampler(ABC):
         users: Users | None = None,
     ) -> None:
         """users: a `Users`, where whole users or rows of users are drawn, and users protected."""
-        self._sampling, self._users = sampling, check_users(users)
-        self._adjacency = check_rows(adjacency or self.adjacencies[0], type(self).__name__)
-        if self._adjacency not in self.adjacencies:
+        if not isinstance(users, Users | None):
+            raise InvalidInput(
+                f"users must say how many rows a user has at most, as Users(most=64); got {users!r}"
+            )
+        self.sampling, self.users = sampling, users
+        self.adjacency = check_rows(adjacency or self.adjacencies[0], type(self).__name__)
+        if self.adjacency not in self.adjacencies:
             raise InvalidInput(
                 f"{type(self).__name__} is accounted under {self.adjacencies[0]} neighbours only; "
-                f"got {self._adjacency}. {_WHY_NOT[self._adjacency]}"
+                f"got {self.adjacency}. {_WHY_NOT[self.adjacency]}"
             )
         self._seed, self._cryptographic = seed, cryptographic
-        self._stream = self._open(rank=0)
+        self.stream = self._open(rank=0)
         self._name = secrets.token_hex(16)
+        self._population: int | None = None  # of which it draws, where it keeps to one
 
-    @property
-    def sampling(self) -> AbstractSampling:
-        return self._sampling
+    def process(self, noise: Any, steps: int) -> NoisySGD | CorrelatedSGD:
+        """What so many steps on these batches with this noise are to the accountant."""
+        parts = (self.sampling, noise.noise_multiplier, steps, self.adjacency)
+        strategy = getattr(noise, "strategy", None)
+        if strategy is None and self.accounted_together:
+            strategy = white()
+        return NoisySGD(*parts) if strategy is None else CorrelatedSGD(strategy, *parts)
 
-    @property
-    def adjacency(self) -> Adjacency:
-        return self._adjacency
+    def protected(self, process: Process) -> Process:
+        """The same for the users, where users are protected; see docs/users.md."""
+        return process if self.users is None else self.users.process(process)
 
-    @property
-    def users(self) -> Users | None:
-        """Which users are protected, and how they are drawn; None: single records are."""
-        return self._users
-
-    @property
-    def stream(self) -> WordStream:
-        return self._stream
-
-    @property
-    def position(self) -> int:
-        """How many batches of the present epoch are drawn; 0 where there are no epochs."""
-        return 0
-
-    @property
-    def place(self) -> int | None:
-        """How many batches are drawn in all; None where there are no epochs."""
-        return None
-
+    # ---- one run -------------------------------------------------------------------------------
     def check_free(self) -> None:
         """Refuse what another run has, or what is already under way."""
         if self._name in _RUNS or self.place:
@@ -175,35 +159,56 @@ class AbstractSampler(ABC):
 
     def for_rank(self, rank: int) -> None:
         """Give this rank a stream of its own: a shared mask would void the amplification."""
-        self._stream = self._open(rank)
+        self.stream = self._open(rank)
 
     def _open(self, rank: int) -> WordStream:
         return open_stream(
             "sampling", seed=self._seed, cryptographic=self._cryptographic, rank=rank
         )
 
-    @abstractmethod
+    # ---- batches -------------------------------------------------------------------------------
+    @property
+    def position(self) -> int:
+        """How many batches of the present epoch are drawn; 0 where there are no epochs."""
+        return (self.place or 0) % getattr(self.sampling, "batches_per_epoch", 1)
+
     def draw(self, population: int) -> Indices:
         """The indices of the next batch, in increasing order."""
+        if self._population not in (None, population):
+            raise InvalidInput(  # how many there are may be private
+                f"The data have another number of records than this {type(self).__name__} was "
+                "declared for or began with: some would join too soon. State the right size, and "
+                "give other data a run of their own."
+            )
+        return self._draw(population)
+
+    @abstractmethod
+    def _draw(self, population: int) -> Indices:
+        """The batch that comes next."""
+
+    def _joined(self, count: int, rate: float) -> NDArray[np.bool_]:
+        """Which of so many join; rounded down, so the true chance is never above the stated one."""
+        words = self.stream.words(count)
+        if rate >= 1.0:
+            return np.ones(count, dtype=bool)
+        joined: NDArray[np.bool_] = words < np.uint64(int(rate * 2.0**64))
+        return joined
 
     def go_on_after(self, steps: int) -> int:
         """Prepare to draw anew where another process has spent `steps` steps.
 
         Returns the number of steps that count as spent once a batch is drawn.
         """
-        if not self.memoryless:
-            raise InvalidInput(
-                f"{type(self).__name__} remembers earlier batches and does not say how to go on "
-                "without them. Define go_on_after(steps)."
-            )
+        if self.place is not None:
+            raise InvalidInput(f"{type(self).__name__} has epochs: define go_on_after(steps).")
         return steps
 
     def state(self) -> dict[str, Any]:
         """For restore, in this process. Only the state of a seeded sampler can be stored."""
-        return {"stream": self._stream.state()}
+        return {"stream": self.stream.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._stream.restore(state["stream"])
+        self.stream.restore(state["stream"])
 
     def lasting(self) -> str | None:
         """What holds for the whole run, to be stored with it; None where nothing does."""
@@ -228,14 +233,10 @@ class PoissonSampler(AbstractSampler):
                 "public size of the data."
             )
         super().__init__(PoissonSampling(rate), **options)
-        # Rounded down: the true rate is never above the declared one.
-        self._threshold = min(int(self._sampling.rate * 2.0**64), 2**64 - 1)
+        self._rate = self.sampling.rate
 
-    def draw(self, population: int) -> Indices:
-        if self._sampling.rate >= 1.0:
-            return np.arange(population, dtype=np.int64)
-        joined = self._stream.words(population) < np.uint64(self._threshold)
-        return np.flatnonzero(joined).astype(np.int64)
+    def _draw(self, population: int) -> Indices:
+        return np.flatnonzero(self._joined(population, self._rate))
 
 
 @final
@@ -248,26 +249,15 @@ class TruncatedPoissonSampler(AbstractSampler):
     def __init__(self, rate: float, largest_batch: int, population: int, **options: Any) -> None:
         declared = TruncatedPoissonSampling(rate, largest_batch, population)
         super().__init__(declared, **options)
-        self._size, self._population = declared.largest_batch, declared.dataset_size
-        self._threshold = min(int(declared.join_rate * 2.0**64), 2**64 - 1)
-        self._everybody = declared.join_rate >= 1.0
+        self._rate, self._size = declared.join_rate, declared.largest_batch
+        self._population = declared.dataset_size
 
-    def draw(self, population: int) -> Indices:
-        _check_population(self._population, population)
-        joined = self._stream.words(population) < np.uint64(self._threshold)
-        drawn = np.flatnonzero(joined | self._everybody).astype(np.int64)
-        keys = self._stream.words(len(drawn))
+    def _draw(self, population: int) -> Indices:
+        drawn = np.flatnonzero(self._joined(population, self._rate))
+        keys = self.stream.words(len(drawn))
         if len(drawn) <= self._size:
             return drawn
         return np.sort(drawn[np.argsort(keys, kind="stable")[: self._size]])
-
-
-def _check_population(declared: int, population: int) -> None:
-    if population != declared:
-        raise InvalidInput(
-            f"This sampler was declared for {declared} records; the dataset has {population}. The "
-            "size is public with this sampling: state the right one."
-        )
 
 
 @final
@@ -275,33 +265,34 @@ class FixedSizeSampler(AbstractSampler):
     """Every batch is a uniform subset of `batch_size` of the `population` records."""
 
     adjacencies = (Adjacency.REPLACE_ONE,)
+    of_one_size = True
 
     def __init__(self, batch_size: int, population: int, **options: Any) -> None:
-        self._population = check_count(population, "population", low=1)
+        records = check_count(population, "population", low=1)
         self._size = check_count(batch_size, "batch_size", low=1)
-        if self._size > self._population:
+        if self._size > records:
             raise InvalidInput(
-                f"A batch of {self._size} different records cannot be drawn from "
-                f"{self._population}. Give batch_size <= population."
+                f"A batch of {self._size} different records cannot be drawn from {records}. Give "
+                "batch_size <= population."
             )
-        super().__init__(FixedSizeSampling(self._size / self._population), **options)
+        super().__init__(FixedSizeSampling(self._size / records), **options)
+        self._population = records
 
-    def draw(self, population: int) -> Indices:
-        _check_population(self._population, population)
-        keys = self._stream.words(population)
-        return np.sort(np.argpartition(keys, self._size - 1)[: self._size]).astype(np.int64)
+    def _draw(self, population: int) -> Indices:
+        keys = self.stream.words(population)
+        return np.sort(np.argpartition(keys, self._size - 1)[: self._size])
 
 
 @final
 class FullBatchSampler(AbstractSampler):
     """Every record is in every batch."""
 
-    splits_over_ranks = True
+    splits_over_ranks = of_one_size = True
 
     def __init__(self, **options: Any) -> None:
         super().__init__(FullBatch(), **options)
 
-    def draw(self, population: int) -> Indices:
+    def _draw(self, population: int) -> Indices:
         return np.arange(population, dtype=np.int64)
 
 
@@ -317,26 +308,18 @@ class _EpochSampler(AbstractSampler):
     accounts. Each begins an epoch of its own.
     """
 
-    memoryless = False
+    declared: ClassVar[Any]
 
-    def __init__(self, sampling: Any, **options: Any) -> None:
-        super().__init__(sampling, **options)
-        self.batches_per_epoch: int = sampling.batches_per_epoch
+    def __init__(self, batches_per_epoch: int, **options: Any) -> None:
+        super().__init__(self.declared(batches_per_epoch), **options)
+        self.batches_per_epoch = int(batches_per_epoch)
         self._begin_epoch(0)
 
     def _begin_epoch(self, place: int) -> None:
-        self._at_epoch_start, self._place = self._stream.state(), place
-        self._population: int | None = None
+        self._at_epoch_start, self.place = self.stream.state(), place
+        self._population = None
         self._bins: Indices | None = None
         self._home = here()
-
-    @property
-    def position(self) -> int:
-        return self._place % self.batches_per_epoch
-
-    @property
-    def place(self) -> int:
-        return self._place
 
     def for_rank(self, rank: int) -> None:
         super().for_rank(rank)
@@ -346,30 +329,21 @@ class _EpochSampler(AbstractSampler):
     def _assign(self, population: int) -> Indices:
         """For every record the number of its batch in the epoch that begins."""
 
-    def draw(self, population: int) -> Indices:
-        if self._stream.private and self._home != here():
+    def _draw(self, population: int) -> Indices:
+        if self.stream.private and self._home != here():
             self._begin_epoch(0)
-        if self._population not in (None, population):
-            raise InvalidInput(
-                "The data have another number of records than when the epoch under way began: "
-                "some would join twice in it. Finish the epoch with the data it began with; other "
-                "data need a run of their own."
-            )
         if self._bins is None:
             self._population, self._bins = population, self._assign(population)
-        batch = np.flatnonzero(self._bins == self.position).astype(np.int64)
-        self._place += 1
+        batch = np.flatnonzero(self._bins == self.position)
+        self.place = (self.place or 0) + 1
         if self.position == 0:
-            self._begin_epoch(self._place)
+            self._begin_epoch(self.place)
         return batch
 
     def state(self) -> dict[str, Any]:
-        state = {
-            "stream": self._at_epoch_start,
-            "place": self._place,
-            "population": self._population,
-        }
-        return state | {"bins": self._bins} if self._stream.private else state
+        state = {"place": self.place, "population": self._population}
+        kept = {"bins": self._bins} if self.stream.private else {}
+        return {"stream": self._at_epoch_start} | state | kept
 
     def restore(self, state: dict[str, Any]) -> None:
         bins, place = state.get("bins"), int(state["place"])
@@ -379,7 +353,7 @@ class _EpochSampler(AbstractSampler):
                 f"Batch {within} of a private epoch cannot be returned to: its draws were not "
                 "kept. Begin another epoch with go_on_after(steps)."
             )
-        self._stream.restore(state["stream"])
+        self.stream.restore(state["stream"])
         self._begin_epoch(place)
         self._population, self._bins = state["population"], bins
 
@@ -390,9 +364,8 @@ class _EpochSampler(AbstractSampler):
         return spent
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = self.__dict__.copy()
-        fresh = {"_bins": None, "_place": 0, "_population": None}
-        return kept | fresh if self._stream.private else kept
+        fresh = {"_bins": None, "place": 0, "_population": None}
+        return self.__dict__ | (fresh if self.stream.private else {})
 
 
 @final
@@ -404,13 +377,11 @@ class ShuffledSampler(_EpochSampler):
     """
 
     adjacencies = (Adjacency.REPLACE_ONE,)
-
-    def __init__(self, batches_per_epoch: int, **options: Any) -> None:
-        super().__init__(ShuffledSampling(batches_per_epoch), **options)
+    declared = ShuffledSampling
 
     def _assign(self, population: int) -> Indices:
         ranks = np.empty(population, dtype=np.int64)
-        ranks[np.argsort(self._stream.words(population))] = np.arange(population)
+        ranks[np.argsort(self.stream.words(population))] = np.arange(population)
         return ranks * self.batches_per_epoch // max(population, 1)
 
 
@@ -419,9 +390,7 @@ class CyclicSampler(_EpochSampler):
     """A fixed public partition: record i is always in batch i mod `batches_per_epoch`."""
 
     adjacencies = (Adjacency.REPLACE_ONE,)
-
-    def __init__(self, batches_per_epoch: int, **options: Any) -> None:
-        super().__init__(CyclicSampling(batches_per_epoch), **options)
+    declared = CyclicSampling
 
     def _assign(self, population: int) -> Indices:
         return np.arange(population, dtype=np.int64) % self.batches_per_epoch
@@ -437,14 +406,15 @@ class BallsInBinsSampler(_EpochSampler):
 
     adjacencies = (Adjacency.ADD_OR_REMOVE,)
     splits_over_ranks = True
-
-    def __init__(self, batches_per_epoch: int, **options: Any) -> None:
-        super().__init__(BallsInBinsSampling(batches_per_epoch), **options)
+    declared = BallsInBinsSampling
 
     def _assign(self, population: int) -> Indices:
-        # 64-bit words modulo the number of bins: the bias is below bins / 2^64.
-        bins = self._stream.words(population) % np.uint64(self.batches_per_epoch)
-        return bins.astype(np.int64)
+        return _bins_of(self.stream.words(population), self.batches_per_epoch)
+
+
+def _bins_of(words: NDArray[np.uint64], bins: int) -> Indices:
+    """64-bit words modulo the number of bins: the bias is below bins / 2^64."""
+    return (words % np.uint64(bins)).astype(np.int64)
 
 
 # ---- batches that are far apart ------------------------------------------------------------------
@@ -459,9 +429,7 @@ class _LastingSampler(AbstractSampler):
     earlier record is missing: it stays as secret as the rest of the folder.
     """
 
-    adjacencies = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
-    splits_over_ranks = True
-    memoryless = False
+    splits_over_ranks = accounted_together = True
 
     def __init__(self, sampling: Any, **options: Any) -> None:
         super().__init__(sampling, **options)
@@ -472,15 +440,7 @@ class _LastingSampler(AbstractSampler):
         self._take_key()
 
     def _take_key(self) -> None:
-        self.last(self._stream.words(4).tobytes().hex())
-
-    @property
-    def place(self) -> int:
-        return self._place
-
-    def _words(self, population: int) -> NDArray[np.uint64]:
-        """One for each record, the same in the whole run."""
-        return WordStream(self._key, cryptographic=False).words(population)
+        self.last(self.stream.words(4).tobytes().hex())
 
     def lasting(self) -> str:
         return self._key.hex()
@@ -491,33 +451,35 @@ class _LastingSampler(AbstractSampler):
                 f"The order of {type(self).__name__} was not stored with the run, and in another "
                 "order records could join too soon. Resume from a folder that was written whole."
             )
-        self._key, self._place = bytes.fromhex(stored), 0
-        self._population: int | None = None
+        self._key = bytes.fromhex(stored)
+        self.go_on_after(0)
 
-    def draw(self, population: int) -> Indices:
-        if self._population not in (None, population):
-            raise InvalidInput(
-                f"The run began with {self._population} records, now there are {population}: some "
-                "would join too soon. Other data need a run of their own."
-            )
-        first, self._population = self._population is None, population
-        batch = self._batch(population, first)
-        self._place += 1
-        return batch
+    def _draw(self, population: int) -> Indices:
+        place, first = self.place or 0, self._population is None
+        if first:
+            self._order = WordStream(self._key, cryptographic=False)
+            self._population = population
+            self._begin(population, place)
+        self.place = place + 1
+        return self._batch(place)
 
     @abstractmethod
-    def _batch(self, population: int, first: bool) -> Indices:
-        """The batch at this place. first: whether it is the first one since a key or a place."""
+    def _begin(self, population: int, place: int) -> None:
+        """Draw the order of the records, and bring it to this place."""
+
+    @abstractmethod
+    def _batch(self, place: int) -> Indices:
+        """The batch at this place, after those before it."""
 
     def go_on_after(self, steps: int) -> int:
-        self._place, self._population = steps, None
+        self.place, self._population = steps, None
         return steps
 
     def state(self) -> dict[str, Any]:
-        return {"stream": self._stream.state(), "key": self._key.hex(), "place": self._place}
+        return super().state() | {"key": self._key.hex(), "place": self.place}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._stream.restore(state["stream"])
+        super().restore(state)
         self.last(state["key"])
         self.go_on_after(int(state["place"]))
 
@@ -533,16 +495,14 @@ class CyclicPoissonSampler(_LastingSampler):
     def __init__(self, join_rate: float, cycle: int, **options: Any) -> None:
         declared = CyclicPoissonSampling(join_rate, cycle)
         super().__init__(declared, **options)
-        self._cycle, self._everybody = declared.cycle, declared.join_rate >= 1.0
-        self._threshold = min(int(declared.join_rate * 2.0**64), 2**64 - 1)
+        self._rate, self._cycle = declared.join_rate, declared.cycle
 
-    def _batch(self, population: int, first: bool) -> Indices:
-        if first:  # 64-bit words modulo the number of groups: the bias is below groups / 2^64
-            self._groups = (self._words(population) % np.uint64(self._cycle)).astype(np.int64)
-        group = np.flatnonzero(self._groups == self._place % self._cycle).astype(np.int64)
-        if self._everybody:
-            return group
-        return group[self._stream.words(len(group)) < np.uint64(self._threshold)]
+    def _begin(self, population: int, place: int) -> None:
+        self._groups = _bins_of(self._order.words(population), self._cycle)
+
+    def _batch(self, place: int) -> Indices:
+        group = np.flatnonzero(self._groups == place % self._cycle)
+        return group[self._joined(len(group), self._rate)]
 
 
 @final
@@ -566,24 +526,18 @@ class SeparatedSampler(_LastingSampler):
         # after the separation, the chance to join at each step
         self._chance = min(1.0 / (1.0 / value - separation + 1.0), 1.0)
 
-    def _batch(self, population: int, first: bool) -> Indices:
-        if first:
-            self._begin(population)
-            for place in range(self._place):  # a resumed run: who has joined when
-                self._at(place)
-        return self._at(self._place)
-
-    def _begin(self, population: int) -> None:
-        """The first times, so that batches have the same size from the first step on."""
-        self._order = WordStream(self._key, cryptographic=False)
+    def _begin(self, population: int, place: int) -> None:
+        """The first times are such that batches have the same size from the first step on."""
         u = self._uniform(population)
         waits = self._gap * self._rate  # the chance that a record is in its separation
         later = self._gap + self._wait(np.maximum(u - waits, 0.0) / max(1.0 - waits, 1e-300))
         self._next = np.where(u < waits, np.floor(u / self._rate).astype(np.int64), later)
         self._joins = np.zeros(population, dtype=np.int64)
+        for earlier in range(place):  # a resumed run: who has joined when
+            self._batch(earlier)
 
-    def _at(self, place: int) -> Indices:
-        batch = np.flatnonzero(self._next == place).astype(np.int64)
+    def _batch(self, place: int) -> Indices:
+        batch = np.flatnonzero(self._next == place)
         self._joins[batch] += 1
         after = place + self._gap + self._wait(self._uniform(len(batch)))
         self._next[batch] = np.where(self._joins[batch] < self._most, after, -1)

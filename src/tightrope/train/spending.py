@@ -1,4 +1,4 @@
-"""What has been released so far, and what may still be released.
+"""What a run plans, what it has released so far, and what it may still release.
 
 The ledger is the only place that counts steps. Its process is built from the sampler and the noise
 that run, so what is accounted is what is trained.
@@ -8,30 +8,29 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from tightrope.accounting import account
-from tightrope.calibrate import Target, find_steps
-from tightrope.correlated.strategies import Strategy, white
+from tightrope.calibrate import Target, find_noise, find_steps
+from tightrope.correlated.strategies import Strategy
 from tightrope.entropy import here
 from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.ledger import open_ledger
+from tightrope.ledger.book import noise_that_fits
 from tightrope.ledger.spending import check_private, in_force
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
     CorrelatedSGD,
-    CyclicPoissonSampling,
     NoisySGD,
     Process,
-    SeparatedSampling,
     Sequence,
     StoppedAtWill,
     UserLevel,
 )
 from tightrope.process.composite import steps_of
 from tightrope.theorems.stopping_times import stated
-from tightrope.train.noise import Noise
+from tightrope.train.noise import GaussianNoise, Noise
 from tightrope.train.ranks import by_rank_0, rank_and_size
 from tightrope.train.record import RunRecord, not_private_because
 from tightrope.train.samplers import AbstractSampler
@@ -41,20 +40,13 @@ if TYPE_CHECKING:
     from tightrope.ledger.office import BudgetLedger
     from tightrope.ledger.reservation import Reservation
 
-__all__ = [
-    "Length",
-    "Claim",
-    "Reserved",
-    "check_source",
-    "Budget",
-    "Ledger",
-    "process_of",
-]
+__all__ = ["Budget", "Claim", "Ledger", "Length", "Reserved", "least_noise", "noise_for"]
+
+LONGEST_RUN = 2**40  # steps; an infinite allowance is reported as this number
+_BLOCKS = 100  # announcements of one run, about
 
 
-@final
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """What a run may state, the guarantee of `process`, and why it is that process.
 
     length: "planned", "budget", "at will", or "nothing released".
@@ -65,46 +57,95 @@ class Claim:
 
 
 @final
+@dataclass
 class Length:
-    """What was said about the length of a run before its first step."""
+    """What was stated about the length of a run before its first step."""
 
-    def __init__(self) -> None:
-        self.planned: int | None = None
-        self.at_will = False
+    planned: int | None = None
+    at_will: bool = False
 
-    def plan(self, steps: int | None) -> None:
-        """Keep to so many steps; None: stop at will."""
-        self.planned = None if steps is None else check_count(steps, "steps", low=1)
-        self.at_will = steps is None
+    def __str__(self) -> str:
+        if self.at_will:
+            return "to stop at will"
+        return "none" if self.planned is None else f"{self.planned} steps"
 
     def state(self) -> dict[str, Any]:
-        return {"planned": self.planned, "at_will": self.at_will}
+        return asdict(self)
 
     def resume(self, state: dict[str, Any]) -> None:
-        """What was said when the run began holds; nothing else can be said now."""
-        said, before = (self.planned, self.at_will), (state["planned"], state["at_will"])
-        if said not in ((None, False), before):
+        """The plan that the run began with holds; no other can be made now."""
+        before = Length(**state)
+        if self not in (Length(), before):
             raise InvalidInput(
-                f"This run was begun with the plan {_plan(*before)}, and now it is to be "
-                f"{_plan(*said)}. A plan holds only if it was made before the first step: resume "
-                "without one, or with the same."
+                f"This run was begun with the plan {before}, and now it is to be {self}. A plan "
+                "holds only if it was made before the first step: resume without one, or with the "
+                "same."
             )
-        self.planned, self.at_will = before
+        self.planned, self.at_will = before.planned, before.at_will
 
 
-def _plan(planned: int | None, at_will: bool) -> str:
-    return "to stop at will" if at_will else "none" if planned is None else f"{planned} steps"
+@final
+@dataclass(frozen=True)
+class Budget:
+    """The most privacy a run may spend: (epsilon, delta), what a ledger has left, or both.
+
+    ledger, dataset: a ledger (or its url) and the data set in it that the run learns from. The run
+    reserves there what it may spend before its first step (docs/ledger.md).
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    ledger: Any = field(default=None, kw_only=True, repr=False, compare=False)
+    dataset: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if (self.ledger is None) != (self.dataset is None):
+            raise InvalidInput(
+                "A budget from a ledger names both: Budget(ledger='ledger.db', dataset='patients')."
+            )
+        if self.dataset is not None and self.epsilon is None and self.delta is None:
+            return
+        object.__setattr__(self, "epsilon", float(check_epsilon(self.epsilon)))
+        object.__setattr__(self, "delta", float(check_delta(self.delta)))
+        if self.delta == 1.0:
+            raise InvalidInput(
+                f"A budget with delta = {self.delta} protects nobody. Choose delta far below one "
+                "over the number of people in the data, for example 1e-5."
+            )
+
+    @property
+    def pair(self) -> tuple[float, float] | None:
+        """(epsilon, delta) of the run itself, where it has one."""
+        return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
 
-_BLOCKS = 100  # announcements of one run, about
+def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> GaussianNoise:
+    """The least Gaussian noise with which `steps` steps stay within the budget, certified.
+
+    Of what a ledger has left, the least in hundredths.
+    """
+    return GaussianNoise(least_noise(budget, sampler, GaussianNoise(1.0), steps))
+
+
+def least_noise(budget: Budget, sampler: AbstractSampler, kind: Noise, steps: int) -> float:
+    """The least multiplier of noise of this kind, whose own is 1."""
+    run = sampler.process(kind, check_count(steps, "steps", low=1))
+    noise = 0.0
+    if budget.pair is not None:
+        noise = find_noise(sampler.protected(run), Target.approx_dp(*budget.pair)).value
+    if budget.dataset is None:
+        return noise
+    start = replace(run, noise_multiplier=max(noise, 1.0))
+    excess = Reserved(budget.ledger, budget.dataset).excess
+    left = by_rank_0(lambda: noise_that_fits(start, excess))
+    if left is None:
+        raise BudgetExceeded(f"No noise makes {steps} steps fit into {budget.dataset!r}.")
+    return max(noise, left)
 
 
 @final
 class Reserved:
-    """The reservation of one run.
-
-    ledger: a BudgetLedger, or its url.
-    """
+    """The reservation of one run in a BudgetLedger, given as such or by its url."""
 
     def __init__(self, ledger: BudgetLedger | str, dataset: str) -> None:
         self._ledger: Any = None
@@ -152,55 +193,11 @@ class Reserved:
         self.announced = last
 
     def settle(self, certificate: str | None) -> None:
-        """The run is over: what was not announced is free again. Nothing was reserved: nothing."""
+        """The run is over: what was not announced is free again."""
         if self.id is None or self._ledger is None:
             return
         if self._ledger.book(self.dataset).reservation(self.id).open:
             self._ledger.settle(self.dataset, self.id, self.announced, certificate)
-
-
-def check_source(ledger: BudgetLedger | str, dataset: str | None) -> None:
-    if (ledger is None) != (dataset is None):
-        raise InvalidInput(
-            "A budget from a ledger names both: Budget(ledger='ledger.db', dataset='patients')."
-        )
-
-
-_MORE = "Raise the budget or the noise multiplier, or stop here."
-# No run is longer; an infinite allowance is reported as this number of steps.
-LONGEST_RUN = 2**40
-
-
-@final
-@dataclass(frozen=True)
-class Budget:
-    """The most privacy a run may spend: (epsilon, delta), what a ledger has left, or both.
-
-    ledger, dataset: a ledger (or its url) and the data set in it that the run learns from. The run
-    reserves there what it may spend before its first step (docs/ledger.md).
-    """
-
-    epsilon: float | None = None
-    delta: float | None = None
-    ledger: Any = field(default=None, kw_only=True, repr=False, compare=False)
-    dataset: str | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_source(self.ledger, self.dataset)
-        if self.dataset is not None and self.epsilon is None and self.delta is None:
-            return
-        object.__setattr__(self, "epsilon", float(check_epsilon(self.epsilon)))
-        object.__setattr__(self, "delta", float(check_delta(self.delta)))
-        if float(check_delta(self.delta)) >= 1.0:
-            raise InvalidInput(
-                f"A budget with delta = {self.delta} protects nobody. Choose delta far below one "
-                "over the number of people in the data, for example 1e-5."
-            )
-
-    @property
-    def pair(self) -> tuple[float, float] | None:
-        """(epsilon, delta) of the run itself, where it has one."""
-        return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
 
 @final
@@ -211,8 +208,8 @@ class Ledger:
     taken: the number of the last one that went into the weights. Smaller only while a seeded run
     computes again what a crash has lost.
     forfeited: why the run is not private, and never will be.
-    journal: told each number before the release is made; may refuse it by raising.
-    reserved: its place in the ledger of the data set; on_reserved is told its name.
+    journal: gets each number before the release is made; may refuse it by raising.
+    reserved: its place in the ledger of the data set; on_reserved gets its name.
     """
 
     def __init__(
@@ -223,17 +220,20 @@ class Ledger:
         history: Process | RunRecord | None,
     ) -> None:
         self._sampler, self._noise = sampler, noise
+        self._step = sampler.process(noise, 1)  # whatever becomes of the objects
         self.budget = None if budget is None or budget.pair is None else budget
         self.reserved: Reserved | None = None
         if budget is not None and budget.dataset is not None:
             self.reserved = Reserved(budget.ledger, budget.dataset)
         elif (place := in_force()) is not None:
             self.reserved = Reserved(*place)
-        self.released = 0
-        self.taken = 0
+        self.released = self.taken = 0
         self.forfeited: tuple[str, ...] = ()
         self.journal: Callable[[int], None] | None = None
         self.on_reserved: Callable[[str], None] | None = None
+        self.length = Length()
+        self._epsilons: dict[tuple[int, float], Interval] = {}
+        self._allowed: int | None = None
         self._before = history if isinstance(history, RunRecord) else None
         self.history: Process | None = (
             history.process if isinstance(history, RunRecord) else history
@@ -249,10 +249,36 @@ class Ledger:
                 "their deltas add up."
             )
         self._check_history()
-        self.length = Length()
-        self._epsilons: dict[tuple[int, float], Interval] = {}
-        self._allowed: int | None = None
 
+    def _check_users(self) -> None:
+        """What ran before must have protected the same users; it is then counted beside the run."""
+        users = self._sampler.users
+        if users is not None and self.reserved is not None:
+            raise InvalidInput(
+                "A ledger keeps its account by records, and this run protects users. Reserve "
+                "outside of the run, or give it Budget(epsilon, delta)."
+            )
+        if self.history is None or (users is None and not isinstance(self.history, UserLevel)):
+            return
+        same = users is not None and users.process(getattr(self.history, "run", self._step))
+        if not isinstance(self.history, UserLevel) or same != self.history:
+            raise InvalidInput(
+                f"This run protects {users or 'single records'}, and the one before it "
+                f"{self.history!r}: what they lost together is not known. Let both protect the "
+                "same users, drawn in the same way."
+            )
+        self.history = self.history.run
+
+    def _check_history(self) -> None:
+        """The run before must not have gone on beyond what its record states."""
+        if self._before is not None and not self._before.is_current():
+            raise InvalidInput(
+                "The run whose record is the history of this one released more since the record "
+                "was taken, which nothing here counts. Let the first run end, and begin this one "
+                "with the record() it has at its end."
+            )
+
+    # ---- counting ------------------------------------------------------------------------------
     def count(self, step: int) -> None:
         """Release number `step` is about to be made.
 
@@ -265,44 +291,10 @@ class Ledger:
             self.reserved.announce(step)
         self.taken = step
         self.released = max(self.released, step)
-        if self._epsilons:
-            self._forget_shorter()
-        if self.journal is not None:
-            self.journal(step)
-
-    def _forget_shorter(self) -> None:
         for past in [key for key in self._epsilons if 0 < key[0] < self.released]:
             del self._epsilons[past]
-
-    def _check_users(self) -> None:
-        """What ran before must have protected the same users; it is then counted beside the run."""
-        users = self._sampler.users
-        if users is not None and self.reserved is not None:
-            raise InvalidInput(
-                "A ledger keeps its account by records, and this run protects users. Reserve "
-                "outside of the run, or give it Budget(epsilon, delta)."
-            )
-        if self.history is None or (users is None and not isinstance(self.history, UserLevel)):
-            return
-        same = users is not None and users.process(
-            getattr(self.history, "run", None) or self._run(0)
-        )
-        if not isinstance(self.history, UserLevel) or same != self.history:
-            raise InvalidInput(
-                f"This run protects {users or 'single records'}, and the one before it "
-                f"{self.history!r}: what they lost together is not known. Let both protect the "
-                "same users, drawn in the same way."
-            )
-        self.history = self.history.run
-
-    def _check_history(self) -> None:
-        """The run before must not have gone on beyond what its record said."""
-        if self._before is not None and not self._before.is_current():
-            raise InvalidInput(
-                "The run whose record is the history of this one released more since the record "
-                "was taken, which nothing here counts. Let the first run end, and begin this one "
-                "with the record() it has at its end."
-            )
+        if self.journal is not None:
+            self.journal(step)
 
     def forfeit(self, reasons: Iterable[str]) -> None:
         """From now on the run is not private, for these reasons; there is no way back."""
@@ -311,44 +303,25 @@ class Ledger:
 
     def accounts_for(self, sampler: AbstractSampler, noise: Noise) -> bool:
         """Are these the sampling and the noise that are accounted?"""
-        if sampler is self._sampler and noise is self._noise:
-            return True
-        if self.strategy is not None and noise is not self._noise:
+        if noise is not self._noise and self.strategy is not None:
             return False  # another object does not take back what this one has added
-        return _accounted(self._sampler, self._noise) == _accounted(sampler, noise)
+        same = sampler.process(noise, 1) == self._step
+        return same and sampler.users == self._sampler.users
 
-    def process(self, steps: int | None = None) -> Process:
-        """The process of `steps` steps (those released so far) and of the history before them."""
-        return self._for_users(self._whole(self.released if steps is None else steps))
-
-    def _whole(self, steps: int) -> Process:
-        """The same, of single records."""
-        run = self._run(steps)
-        return run if self.history is None else Sequence((self.history, run))
-
-    def _for_users(self, process: Process) -> Process:
-        users = self._sampler.users
-        return process if users is None else users.process(process)
-
-    def _run(self, steps: int) -> NoisySGD | CorrelatedSGD:
-        return process_of(self._sampler, self._noise, steps)
-
+    # ---- what was released, and what that costs ------------------------------------------------
     @property
     def strategy(self) -> Strategy | None:
         """How the noise is correlated over the steps, where it is."""
-        return _strategy_of(self._sampler, self._noise)
+        return self._step.strategy if isinstance(self._step, CorrelatedSGD) else None
 
-    def check_strategy(self) -> None:
-        """Refuse correlated noise that no account covers with these batches, or of no length."""
-        if self.strategy is None:
-            return
-        if self.length.planned is None:
-            raise InvalidInput(
-                "What correlated noise, or batches that keep apart, lose is accounted for all "
-                "steps together, so their number must be known before the first one. Say steps= "
-                "or epochs=."
-            )
-        account(self._run(self.length.planned)).guarantee()  # raises with every reason
+    def process(self, steps: int | None = None) -> Process:
+        """The process of `steps` steps (those released so far) and of the history before them."""
+        return self._sampler.protected(self._whole(self.released if steps is None else steps))
+
+    def _whole(self, steps: int) -> Process:
+        """The same, of single records."""
+        run = replace(self._step, steps=steps)
+        return run if self.history is None else Sequence((self.history, run))
 
     def epsilon(self, delta: float, steps: int | None = None) -> Interval:
         """Certified epsilon of `steps` steps (those released so far).
@@ -372,7 +345,7 @@ class Ledger:
             return Claim(self.process(), "nothing released")
         if self.budget is None and self.length.planned is None:
             stopped = StoppedAtWill(self._whole(self.released))
-            return Claim(self._for_users(stopped), "at will")
+            return Claim(self._sampler.protected(stopped), "at will")
         steps = max(self.steps_allowed, self.released)
         planned = self.length.planned is not None and steps == self.length.planned
         return Claim(self.process(steps), "planned" if planned else "budget")
@@ -387,10 +360,25 @@ class Ledger:
         length, share = stated(self.released, process.first)
         return self.epsilon(share * level * (1 - 1e-15), length)  # as StoppedGuarantee has it
 
+    # ---- what may still be released ------------------------------------------------------------
     def plan(self, steps: int | None) -> None:
         """Fix the length of a run that is being made; None: it will be stopped at will."""
-        self.length.plan(steps)
+        planned = None if steps is None else check_count(steps, "steps", low=1)
+        self.length = Length(planned, at_will=steps is None)
         self.forget_allowance()
+
+    def check_strategy(self) -> None:
+        """Refuse correlated noise that no account covers with these batches, or of no length."""
+        if self.strategy is None:
+            return
+        if self.length.planned is None:
+            raise InvalidInput(
+                "What correlated noise, or batches that keep apart, lose is accounted for all "
+                "steps together, so their number must be known before the first one. Say steps= "
+                "or epochs=."
+            )
+        one = replace(self._step, steps=self.length.planned)
+        account(one).guarantee()  # raises with every reason
 
     @property
     def steps_allowed(self) -> int:
@@ -402,23 +390,25 @@ class Ledger:
         return self._allowed
 
     def _within(self, planned: int | None) -> int:
-        """A plan that the budget allows needs one account; without one the longest run is found."""
-        if self.budget is None:
+        """A plan that the budget allows needs one account; else the longest run is searched for."""
+        if self.budget is None or self.budget.pair is None:
             return LONGEST_RUN if planned is None else planned
-        if planned is not None and self._fits(self.budget, planned):
+        epsilon, delta = self.budget.pair
+
+        def fits(steps: int) -> bool:
+            return self.epsilon(delta, steps).upper <= epsilon
+
+        if self._step.noise_multiplier == 0:
+            return 0
+        if planned is not None and fits(planned):
             return planned
-        within = self._steps_within(self.budget)
-        return within if planned is None else min(within, planned)
-
-    def _fits(self, budget: Budget, steps: int) -> bool:
-        assert budget.pair is not None
-        epsilon, delta = budget.pair
-        return self._noise.noise_multiplier > 0 and self.epsilon(delta, steps).upper <= epsilon
-
-    def _planned_within(self, budget: Budget, planned: int) -> int:
-        """The most steps of a plan that fit; each is the beginning of the next."""
-        fitting = bisect_left(range(1, planned + 1), True, key=lambda n: not self._fits(budget, n))
-        return int(fitting)
+        most = LONGEST_RUN if planned is None else planned
+        if isinstance(self._step, NoisySGD):  # alone: with a history, or for users, no more fit
+            alone = find_steps(self._step, Target.approx_dp(epsilon, delta)).value
+            most = min(most, int(alone))
+        if fits(most):
+            return most
+        return bisect_left(range(most), True, key=lambda before: not fits(before + 1))
 
     def _reserve(self, reserved: Reserved) -> None:
         """The longest run that may happen, which is its plan from now on."""
@@ -429,11 +419,9 @@ class Ledger:
                 "must be known how long it is. Say steps= or epochs=."
             )
         check_private((*self.forfeited, *not_private_because(self._sampler, self._noise)))
-        within = longest if self.budget is None else self._steps_within(self.budget)
-        steps = min(longest, within)
+        self.length.planned = steps = self._within(longest)
         if steps:
-            reserved.begin(self._run(steps))
-        self.length.planned = steps
+            reserved.begin(replace(self._step, steps=steps))
         if self.on_reserved is not None and reserved.id is not None:
             self.on_reserved(reserved.id)
 
@@ -463,68 +451,17 @@ class Ledger:
         """Refuse a step beyond the budget or the plan."""
         if not self.exhausted:
             return
-        planned = self.length.planned == self.steps_allowed
-        limit = f"plan of {self.length.planned} steps" if planned else f"{self.budget}"
+        if self.length.planned == self.steps_allowed:
+            limit = f"plan of {self.length.planned} steps"
+            way_out = "Make a longer plan for the next run, or stop here."
+        else:
+            limit = str(self.budget)
+            way_out = "Raise the budget or the noise multiplier, or stop here."
         raise BudgetExceeded(
             f"Step {self.taken + 1} would exceed the {limit}: {self.steps_allowed} steps are "
-            "allowed. The weights are those of the last allowed step. "
-            + ("Make a longer plan for the next run, or stop here." if planned else _MORE)
+            f"allowed. The weights are those of the last allowed step. {way_out}"
         )
 
     def forget_allowance(self) -> None:
         """The budget was changed; work the allowance out anew when it is needed."""
         self._allowed = None
-
-    def _steps_within(self, budget: Budget) -> int:
-        assert budget.pair is not None
-        epsilon, delta = budget.pair
-        if self._noise.noise_multiplier == 0 or self.epsilon(delta, 0).upper > epsilon:
-            return 0
-        if self.strategy is not None:
-            return self._planned_within(budget, self.length.planned or 0)
-        one = self._run(1)
-        assert isinstance(one, NoisySGD)
-        alone = find_steps(one, Target.approx_dp(epsilon, delta)).value
-        return _largest(
-            lambda steps: self.epsilon(delta, steps).upper <= epsilon,
-            guess=min(max(int(alone), 1), LONGEST_RUN),
-        )
-
-
-def _accounted(sampler: AbstractSampler, noise: Noise) -> tuple[Any, ...]:
-    """What of the running objects is accounted."""
-    return process_of(sampler, noise, 1), sampler.users
-
-
-_APART = (CyclicPoissonSampling, SeparatedSampling)  # accounted for with a strategy, or with C = I
-
-
-def _strategy_of(sampler: AbstractSampler, noise: Any) -> Strategy | None:
-    """How noise is correlated over the steps; None where every step is accounted by itself."""
-    own: Strategy | None = getattr(noise, "strategy", None)
-    return white() if own is None and isinstance(sampler.sampling, _APART) else own
-
-
-def process_of(sampler: AbstractSampler, noise: Noise, steps: int) -> NoisySGD | CorrelatedSGD:
-    """What so many steps with these parts are."""
-    parts = (sampler.sampling, noise.noise_multiplier, steps, sampler.adjacency)
-    strategy = _strategy_of(sampler, noise)
-    return NoisySGD(*parts) if strategy is None else CorrelatedSGD(strategy, *parts)
-
-
-def _largest(holds: Callable[[int], bool], guess: int) -> int:
-    """The largest whole number for which a property that once lost stays lost still holds."""
-    good, bad, reach = 0, LONGEST_RUN + 1, 1
-    probe = guess
-    while bad - good > 1:
-        if holds(probe):
-            good = probe
-        else:
-            bad = probe
-        if bad > LONGEST_RUN:
-            probe, reach = min(good + reach, LONGEST_RUN), 2 * reach
-        elif good == 0 and bad > reach:
-            probe, reach = max(bad - reach, 1), 2 * reach
-        else:
-            probe = (good + bad) // 2
-    return good

@@ -26,16 +26,17 @@ from tightrope.train.samplers import Users
 from tightrope.validate import check_count
 
 __all__ = [
-    "UserData",
-    "Users",
-    "UsersAsRecords",
-    "first_rows",
-    "loss_of_users",
-    "rows_of_users",
     "Augment",
     "CropAndFlip",
+    "UserData",
+    "Users",
+    "first_rows",
+    "loss_of_examples",
+    "rows_of_users",
     "with_views",
 ]
+
+Augment = Callable[[Tensor, int], Tensor]  # (B, ...) and K -> (B, K, ...)
 
 
 @final
@@ -55,9 +56,13 @@ class UserData:
             )
         self.arrays = arrays
         self.names, owners = np.unique(_names(users, len(arrays[0])), return_inverse=True)
-        self._order = np.argsort(owners, kind="stable").astype(np.int64)
         self._counts = np.bincount(owners, minlength=len(self.names))
-        self._first = np.cumsum(self._counts) - self._counts
+        self._order = np.argsort(owners, kind="stable").astype(np.int64)
+        self._ends = np.cumsum(self._counts)
+
+    def rows(self, user: int) -> np.ndarray:
+        """Of one user, in the order of the data."""
+        return self._order[self._ends[user] - self._counts[user] : self._ends[user]]
 
     @property
     def most(self) -> int:
@@ -66,28 +71,19 @@ class UserData:
 
     def check(self, most: int) -> None:
         """A user has at most so many rows, all on one rank; every rank refuses what one does."""
-        mine = int((self._counts > most).sum()), self._texts()
-        over, shards = zip(*from_all_ranks(mine), strict=True)
-        if sum(over):
+        names = [str(name) for name in self.names.tolist()]  # one rank may have read numbers
+        over, shards = zip(*from_all_ranks((bool((self._counts > most).any()), names)), strict=True)
+        if any(over):
             raise InvalidInput(
                 f"The run protects users of at most {most} rows, and some of these users "
                 "have more. Drop rows by a rule that looks at each user alone (first_rows(users, "
                 "most) keeps the first ones), or state a larger number."
             )
-        if len(set().union(*shards)) < sum(len(names) for names in shards):
+        if len(set().union(*shards)) < sum(map(len, shards)):
             raise InvalidInput(
                 "A user has rows on two ranks, so that user could be drawn and clipped twice. Give "
                 "all rows of a user to one rank."
             )
-
-    def _texts(self) -> list[str]:
-        """The names as texts: one rank may have read them as numbers."""
-        return [str(name) for name in self.names.tolist()]
-
-    def indices(self, user: int) -> np.ndarray:
-        """The rows of one user, in the order of the data."""
-        begin = self._first[user]
-        return self._order[begin : begin + self._counts[user]]
 
 
 @final
@@ -104,15 +100,22 @@ class UsersAsRecords:
         return len(self._data.names)
 
     def __getitem__(self, user: int) -> tuple[Tensor, ...]:
-        own = self._data.indices(user)
+        own = self._data.rows(user)
         rows = torch.from_numpy(np.concatenate([own, np.full(self._most - len(own), own[0])]))
         weights = torch.zeros(self._most, device="cpu")
         weights[: len(own)] = 1.0 / len(own)
         return (*(part[rows.to(part.device)] for part in self._data.arrays), weights)
 
 
-def rows_of_users(data: Any, users: Users) -> Any:
-    """What a run draws from that protects users: whole users, or single rows of theirs."""
+def rows_of_users(data: Any, users: Users | None) -> Any:
+    """What a run draws from: the data as they are, whole users, or single rows of users."""
+    if users is None and isinstance(data, UserData):
+        raise InvalidInput(
+            "The data are keyed by user, and the run protects single records. State in the sampler "
+            "what it draws: PoissonSampler(rate, users=Users(most=64))."
+        )
+    if users is None:
+        return data
     if not isinstance(data, UserData):
         raise InvalidInput(
             "The run protects users, and its data do not name the owner of each row. Pass "
@@ -120,17 +123,6 @@ def rows_of_users(data: Any, users: Users) -> Any:
         )
     data.check(users.most)
     return UsersAsRecords(data, users.most) if users.together else data.arrays
-
-
-def loss_of_users(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """The mean loss of each user's rows, where rows are a dimension inside the example."""
-
-    def mean(model: Any, *arguments: Tensor) -> Any:
-        *parts, weights = arguments
-        each = loss(model, *(part.flatten(0, 1) for part in parts))
-        return _for_each(each, lambda e: (e.unflatten(0, weights.shape[:2]) * weights).sum(1))
-
-    return mean
 
 
 def first_rows(users: ArrayLike, most: int) -> np.ndarray:
@@ -157,10 +149,48 @@ def _names(users: ArrayLike, length: int) -> np.ndarray:
     return names
 
 
-# ---- views ---------------------------------------------------------------------------------------
+# ---- losses of examples that have rows inside ----------------------------------------------------
 
 
-Augment = Callable[[Tensor, int], Tensor]  # (B, ...) and K -> (B, K, ...)
+def loss_of_examples(
+    loss: Callable[..., Any], users: Users | None, views: int, augment: Augment | None
+) -> Callable[..., Any]:
+    """The loss of an example: the mean over its views, and over the rows of a whole user."""
+    each = with_views(loss, views, augment) if views > 1 or augment is not None else loss
+    if users is None or not users.together:
+        return each
+
+    def mean(model: Any, *arguments: Tensor) -> Any:
+        *parts, weights = arguments
+        rows = each(model, *(part.flatten(0, 1) for part in parts))
+        return _for_each(rows, lambda e: (e.unflatten(0, weights.shape[:2]) * weights).sum(1))
+
+    return mean
+
+
+def with_views(loss: Callable[..., Any], views: int, augment: Augment | None) -> Callable[..., Any]:
+    """The mean loss over `views` views: of (B, K, ...) inputs, or made by `augment` of (B, ...).
+
+    The first argument after the model has views; the others belong to the example.
+    """
+    check_count(views, "views", low=1)
+
+    def repeated(target: Tensor) -> Tensor:  # (B, ...) -> (B * K, ...), each row K times
+        return target.unsqueeze(1).expand(-1, views, *target.shape[1:]).flatten(0, 1)
+
+    def mean(model: Any, inputs: Tensor, *targets: Tensor) -> Any:
+        seen = inputs if augment is None else augment(inputs, views)
+        each = loss(model, seen.flatten(0, 1), *map(repeated, targets))
+        return _for_each(each, lambda e: e.unflatten(0, (-1, views)).mean(1))
+
+    return mean
+
+
+def _for_each(losses: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """Of one loss, or of each of several by name."""
+    if isinstance(losses, dict):
+        return {name: function(one) for name, one in losses.items()}
+    return function(losses)
 
 
 @final
@@ -179,46 +209,16 @@ class CropAndFlip:
         height, width = images.shape[2:]
         wide = functional.pad(images, [self.padding] * 4, mode="reflect")
         one = images[:, :1, :1, :1].expand(-1, views, -1, -1)  # (B, K, 1, 1), for its shape
-        rows = self._places(one, height)
-        columns = self._places(one, width)
+        rows, columns = self._places(one, height), self._places(one, width)
         if self.flip:
             mirrored = torch.rand_like(one, dtype=torch.float32) < 0.5
             columns = torch.where(mirrored, columns.flip(3), columns)
         copies = wide.unsqueeze(1).expand(-1, views, -1, -1, -1)  # (B, K, C, H + 2p, W + 2p)
         rows = rows.transpose(2, 3).unsqueeze(2).expand(-1, -1, wide.shape[1], -1, wide.shape[3])
-        cut = copies.gather(3, rows)
         columns = columns.unsqueeze(2).expand(-1, -1, wide.shape[1], height, -1)
-        return cut.gather(4, columns)
+        return copies.gather(3, rows).gather(4, columns)
 
     def _places(self, one: Tensor, length: int) -> Tensor:
         """(B, K, 1, length): a window of consecutive places, from a random start."""
         start = torch.randint_like(one, 2 * self.padding + 1, dtype=torch.int64)
         return start + torch.arange(length, device=one.device)
-
-
-def with_views(loss: Callable[..., Any], views: int, augment: Augment | None) -> Callable[..., Any]:
-    """The mean loss over `views` views: of (B, K, ...) inputs, or made by `augment` of (B, ...).
-
-    The first argument after the model has views; the others belong to the example.
-    """
-    check_count(views, "views", low=1)
-
-    def mean(model: Any, inputs: Tensor, *targets: Tensor) -> Any:
-        seen = inputs if augment is None else augment(inputs, views)
-        others = (_repeated(target, views) for target in targets)
-        each = loss(model, seen.flatten(0, 1), *others)
-        return _for_each(each, lambda e: e.unflatten(0, (-1, views)).mean(1))
-
-    return mean
-
-
-def _for_each(losses: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """Of one loss, or of each of several by name."""
-    if isinstance(losses, dict):
-        return {name: function(one) for name, one in losses.items()}
-    return function(losses)
-
-
-def _repeated(target: Tensor, views: int) -> Tensor:
-    """(B, ...) -> (B * K, ...), each row K times."""
-    return target.unsqueeze(1).expand(-1, views, *target.shape[1:]).flatten(0, 1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tightrope.accounting import account
-from tightrope.train.fix import standardised
+from tightrope.train.checks import standardised
 from tightrope_reproduce.learning.models import PictureBody, PictureNet
 from tightrope_reproduce.learning.painted import painted
 from tightrope_reproduce.learning.prior import (

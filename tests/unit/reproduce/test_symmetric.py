@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import max_pool2d
 
 from tightrope.errors import InvalidInput
-from tightrope.train.fix import standardised
+from tightrope.train.checks import standardised
 from tightrope_reproduce.learning.symmetric_convolution import (
     TURNS,
     SymmetricConv2d,

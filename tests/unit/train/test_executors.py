@@ -14,13 +14,13 @@ from torch.nn import functional
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import FlatClip, PerLayerClip
-from tightrope.train.discrete_noise import BOUND, as_values
 from tightrope.train.executors.compare import ConstantDraws, compare
 from tightrope.train.executors.compiled import Compiled
 from tightrope.train.executors.cuda_graph import CudaGraph
 from tightrope.train.executors.plain import Plain
 from tightrope.train.executors.strict import ROWS, Strict
 from tightrope.train.executors.unproved import Mapped, OneAtATime
+from tightrope.train.noise import BOUND, as_values
 from tightrope.train.program import NotCaptured, capture, prove
 
 SIZE, CLIP = 6, FlatClip(0.1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
-from tightrope.train.fix import standardised
+from tightrope.train.checks import standardised
 
 __all__ = ["TURNS", "SymmetricConv2d"]
 

@@ -20,12 +20,12 @@ from torch import Tensor, fx
 from tightrope.entropy import open_stream
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
-from tightrope.train.discrete_noise import BOUND, on_grid
 from tightrope.train.executors.plain import Parameters, tensors_in
 from tightrope.train.gradients.batch import ClippedBatch
 from tightrope.train.gradients.forms import scratch_scope
 from tightrope.train.gradients.rounding import full_precision, no_autocast, precision_of_products
 from tightrope.train.gradients.sums import ClippedSums, losses_of
+from tightrope.train.noise import BOUND, on_grid
 from tightrope.train.program.capture import Program
 
 __all__ = ["ROWS", "Strict", "Deterministic", "own_draws"]
