@@ -528,7 +528,9 @@ class PrivateRun:
 
     def mark_weights(self) -> None:
         """The weights as they are now are those of the last release."""
-        self._written = [(tensor, self._version(tensor)) for tensor in self._weights()]
+        self._written: list[tuple[Tensor, Any]] = [
+            (tensor, self._version(tensor)) for tensor in self._weights()
+        ]
 
     def _weights(self) -> list[Tensor]:
         """Parameters and buffers; those of tied layers come more than once."""
