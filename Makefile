@@ -24,8 +24,21 @@ lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11.5 $(UPGRADE) \
 		--no-header --quiet --output-file requirements-dev.lock
 
-demo: install
-	$(BIN)/tightrope demo
+# In the developers' environment where there is one; else in a small one of its own.
+DEMO := $(if $(wildcard $(VENV)/.installed),$(VENV),.demo)
+DEMO_EXTRAS := train,sklearn,plot,cli,rigorous,sign,ledger
+
+demo: $(DEMO)/.installed
+	$(DEMO)/bin/tightrope demo
+
+.demo/.installed: pyproject.toml requirements-dev.lock
+	@echo "Setting up .demo: PyTorch and what the demo shows, no development tools."
+	@$(PYTHON) -m venv .demo
+	@.demo/bin/python -m pip install --progress-bar off --disable-pip-version-check \
+		--constraint requirements-dev.lock --editable '.[$(DEMO_EXTRAS)]' | \
+		awk '/^Collecting|^Installing/ {print "  " $$1, $$2; fflush()}'
+	@test -x .demo/bin/tightrope
+	@touch $@
 
 # The documentation site, in site/: open site/index.html. It needs no network.
 docs: install
@@ -61,4 +74,4 @@ benchmark: install peers
 	$(BIN)/python benchmarks/conversions.py --peer-python .peers/bin/python
 
 clean:
-	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .demo .peers .mypy_cache .ruff_cache .pytest_cache

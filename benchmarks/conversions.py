@@ -22,6 +22,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
+from tightrope.guarantee.renyi.optimal import (
+    one_sided_gamma,
+    optimal_delta,
+    optimal_epsilon,
+    two_sided_gamma,
+)
+from tightrope.guarantee.renyi.regions import type_ii
+
 BATCH = 10_000
 DELTA = 1e-5
 CURVES = {"Gaussian, noise 1": 0.5, "Gaussian, noise 20, 1000 steps": 1.25, "small loss": 5e-4}
@@ -89,18 +97,18 @@ def ask_peers(python: str | None) -> dict:
 
 # --- our side ----------------------------------------------------------------------
 def our_times() -> list[tuple[str, float]]:
-    from tightrope.guarantee.renyi import ROUTES, one_sided, optimal, region_of_level, two_sided
+    from tightrope.guarantee.renyi import ROUTES
 
     orders, levels, deltas = batch()
     epsilons = levels
     rows = [
-        ("gamma, one-sided (Theorem 3)", lambda: one_sided.gamma(orders, epsilons, deltas)),
-        ("gamma, two-sided", lambda: two_sided.gamma(orders, epsilons, deltas)),
-        ("epsilon, optimal two-sided, both ends", lambda: optimal.epsilon(orders, levels, deltas)),
-        ("delta, optimal two-sided, both ends", lambda: optimal.delta(orders, levels, epsilons)),
+        ("gamma, one-sided (Theorem 3)", lambda: one_sided_gamma(orders, epsilons, deltas)),
+        ("gamma, two-sided", lambda: two_sided_gamma(orders, epsilons, deltas)),
+        ("epsilon, optimal two-sided, both ends", lambda: optimal_epsilon(orders, levels, deltas)),
+        ("delta, optimal two-sided, both ends", lambda: optimal_delta(orders, levels, epsilons)),
         (
             "type II error (Lemma 4), both ends",
-            lambda: region_of_level.type_ii(orders, levels, 0.05),
+            lambda: type_ii(orders, levels, 0.05),
         ),
     ]
     for key in ("lemma1", "balle", "classical"):
@@ -127,7 +135,7 @@ def our_questions() -> tuple[list[tuple[str, float]], dict[str, dict[str, float]
 
 
 def truth() -> dict[str, float]:
-    from tightrope.guarantee.gaussian import profile
+    from tightrope.guarantee import gaussian as profile
 
     return {name: profile.epsilon(DELTA, float(np.sqrt(2 * rho))) for name, rho in CURVES.items()}
 

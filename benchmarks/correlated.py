@@ -1,7 +1,8 @@
-"""Correlated noise: seconds to choose it, steps beside independent noise, and learning curves.
+"""Correlated noise: seconds to choose it, and steps beside independent noise.
 
-    python benchmarks/correlated.py                      # choosing, and steps side by side
-    python benchmarks/correlated.py --images DIRECTORY   # and learning on Fashion-MNIST (idx files)
+    python benchmarks/correlated.py
+
+Learning with it: `correlated_learning.py`.
 
 Steps alternate between the kinds of noise, so that all see the same machine; ratios are of medians,
 on a processor of the time that it spent on this program.
@@ -13,11 +14,10 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from training_models import classification, mnist_cnn
 
 from tightrope import Target
@@ -107,62 +107,6 @@ def steps(device: str, rounds: int) -> None:
             print(f"| {name} | {batch} | {kind} | {1e3 * own:.1f} | {own / plain:.3f} |")
 
 
-# ---- learning ------------------------------------------------------------------------------------
-def small_network() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.Tanh(), nn.Linear(32, 10))
-
-
-def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    model.eval()
-    with torch.no_grad():
-        right = sum(
-            float((model(a).argmax(1) == b).sum())
-            for a, b in zip(x.split(2000), y.split(2000), strict=True)
-        )
-    model.train()
-    return 100.0 * right / len(y)
-
-
-def learning(
-    images: Path, count: int, batch: int, seeds: int, rates: list[float], epsilons: list[float]
-) -> None:
-    from tightrope_reproduce.datasets import load_fashion_mnist
-
-    data = load_fashion_mnist(images)
-    train, test = (
-        (torch.tensor(part.x).float() / 127.5 - 1.0, torch.tensor(part.y).long())
-        for part in (data.train, data.test)
-    )
-    print("\n| epsilon | noise | strategy | learning rate | test accuracy by seed | mean |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for epsilon in epsilons:
-        found = choose(60_000, batch, count, Target.approx_dp(epsilon, 1e-5))
-        banded = [one for one in found.candidates if hasattr(one.process.sampling, "cycle")]
-        for one in (found.white, banded[0]):
-            for rate in rates:
-                scores = []
-                for seed in range(seeds):
-                    torch.manual_seed(seed)
-                    model = small_network()
-                    noise, sampler = parts(one)
-                    run = private(
-                        model, torch.optim.SGD(model.parameters(), lr=rate), train, classification,
-                        records=60_000, batch_size=batch, steps=count, delta=1e-5, sampler=sampler,
-                        noise=noise, clip_norm=1.0,
-                    )  # fmt: skip
-                    for _ in run:
-                        pass
-                    assert run.epsilon().upper <= epsilon
-                    scores.append(accuracy(model, *test))
-                mean = statistics.mean(scores)
-                words = ", ".join(f"{score:.2f}" for score in scores)
-                print(
-                    f"| {epsilon:g} | {one.noise_multiplier:.4f} | {one.name} | {rate:g} | {words} "
-                    f"| {mean:.2f} |",
-                    flush=True,
-                )
-
-
 def parts(one: Any) -> tuple[Any, Any]:
     """Noise and sampler of a candidate."""
     sampling = one.process.sampling
@@ -176,20 +120,10 @@ def main() -> None:
     wanted = argparse.ArgumentParser(description=__doc__)
     wanted.add_argument("--device", default="cpu")
     wanted.add_argument("--rounds", type=int, default=25)
-    wanted.add_argument("--images", type=Path)
-    wanted.add_argument("--steps", type=int, default=500)
-    wanted.add_argument("--batch", type=int, default=600)
-    wanted.add_argument("--seeds", type=int, default=3)
-    wanted.add_argument("--rates", type=float, nargs="+", default=[2.0, 4.0])
-    wanted.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 3.0, 8.0])
     chosen = wanted.parse_args()
     torch.set_num_threads(1)
-    if chosen.images is None:
-        choosing()
-        steps(chosen.device, chosen.rounds)
-    else:
-        how = (chosen.steps, chosen.batch, chosen.seeds, chosen.rates, chosen.epsilons)
-        learning(chosen.images, *how)
+    choosing()
+    steps(chosen.device, chosen.rounds)
 
 
 if __name__ == "__main__":

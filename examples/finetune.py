@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
-from tightrope.evidence.statement import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope_reproduce.datasets import load_imdb_texts
 
 with warnings.catch_warnings():

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.evidence.statement import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.train import (
     Evaluation,
     FlatClip,

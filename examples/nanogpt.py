@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-from tightrope.evidence.statement import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.train import noisy_adamw
 from tightrope_reproduce.datasets import load_imdb_texts
 

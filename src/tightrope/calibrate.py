@@ -14,9 +14,9 @@ from typing import Any, final
 from tightrope.accounting import Account, AnalysisResult, account, find
 from tightrope.correlated.sensitivity import column_norms
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
+from tightrope.guarantee import gaussian
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
-from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.roots import crossing, last_integer
 from tightrope.process import (

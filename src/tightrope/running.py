@@ -18,10 +18,10 @@ from typing import Any, final
 
 from tightrope.accounting import Check, account
 from tightrope.errors import BudgetExceeded, InvalidInput
+from tightrope.guarantee import gaussian
 from tightrope.guarantee.base import Guarantee
-from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.renyi.one_sided import gamma as renyi_budget
+from tightrope.guarantee.renyi.optimal import one_sided_gamma as renyi_budget
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, NoisySGD, Process, StoppedAtWill, same_adjacency
 from tightrope.validate import check_count, check_delta, check_epsilon, check_order, check_positive
@@ -123,7 +123,7 @@ class GaussianFilter:
         self, epsilon: float, delta: float, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
     ) -> None:
         self.adjacency = adjacency
-        self.mu_budget = gaussian.mu_interval(check_epsilon(epsilon), check_delta(delta)).lower
+        self.mu_budget = gaussian.mu_bounds(check_epsilon(epsilon), check_delta(delta)).lower
         self.spent = 0.0
 
     def spend(self, noise_multiplier: float, sensitivity: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""Two ranks that do not do the same; run by test_ranks_agree.py under torchrun."""
+"""Two ranks that do not do the same, or have the same data; run by test_ranks_agree.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tightrope.errors import TightropeError
-from tightrope.train import FlatClip, FullBatchSampler, GaussianNoise, noisy_sgd
+from tightrope.train import (
+    FlatClip,
+    FullBatchSampler,
+    GaussianNoise,
+    PoissonSampler,
+    UserData,
+    Users,
+    noisy_sgd,
+)
 
 RANK, PLACES = int(os.environ["RANK"]), 8
 
@@ -109,6 +117,76 @@ def a_record_without_numbers(*, with_it):
     return (after - before).tolist()
 
 
+class Items:
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i]
+
+
+def squares(model, x):
+    return model(x).square().sum(dim=1)
+
+
+def refused(data, seed=None, users=None, **how):
+    """In which words; nothing where they may be drawn."""
+    torch.manual_seed(0)
+
+    def step():
+        sampler = PoissonSampler(0.5, seed=seed, users=users)
+        noisy_sgd(
+            nn.Linear(3, 1), data, squares, learning_rate=0.1, sampler=sampler,
+            clip=FlatClip(1.0), noise=GaussianNoise(1.0), expected_batch_size=10, steps=10, **how,
+        ).take_step()  # fmt: skip
+
+    return refusal(step)
+
+
+def data_of_two_ranks():
+    """Which shares are refused, and in which words."""
+    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(5))
+    coins = (torch.randn(400, 3, generator=torch.Generator().manual_seed(6)) > 0).float()
+    mixed = x[torch.randperm(100, generator=torch.Generator().manual_seed(RANK))]
+    bad = {
+        "the whole data each": x,
+        "the whole data in another order": mixed,
+        "the whole data as items": Items(x),
+        "the whole of common records": coins,
+        "one inside the other": x if RANK else x[:30],
+        "overlapping slices": x[:60] if RANK else x[50:],
+        "one record": x[:51] if RANK else x[50:],
+        "records that many people share": coins[RANK::2],
+    }
+    good = {
+        "every second row": refused(x[RANK::2]),
+        "halves, as items": refused(Items(x[50 * RANK :][:50])),
+        "an empty share": refused(x if RANK else x[:0]),
+        "named": refused(coins[RANK::2], fingerprint=f"coins, part {RANK}"),
+    }
+    # The certificate is rank 0's, which would know nothing of the seed.
+    half_seeded = refused(x[RANK::2], seed=RANK or None)
+    bad = {name: refused(data) for name, data in bad.items()}
+    return {"bad": bad, "good": good, "half seeded": half_seeded}
+
+
+def users_of_two_ranks():
+    """Both ways of drawing: names are compared over the ranks, and all ranks refuse together."""
+    x, numbers, texts = torch.randn(8, 3)[4 * RANK :][:4], [1, 1, 2, 2], ["1", "1", "3", "3"]
+    names = {
+        "shared": texts if RANK else numbers,
+        "apart": [RANK, RANK, RANK + 2, RANK + 2],
+        "long": [RANK] * 4 if RANK else ["a", "a", "b", "b"],
+    }
+    return {
+        name: [refused(UserData(x, own), users=Users(2, together)) for together in (True, False)]
+        for name, own in names.items()
+    }
+
+
 def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
@@ -117,6 +195,8 @@ def main():
         "reason": a_reason_of_one_rank(),
         "named": one_rank_names_its_data(),
         "types": models_of_two_types(),
+        "data": every(data_of_two_ranks()),
+        "users": every(users_of_two_ranks()),
         "hidden": [a_record_without_numbers(with_it=with_it) for with_it in (True, False)],
     }
     if RANK == 0:

@@ -146,7 +146,7 @@ def test_products_whose_rounding_is_bounded_are_never_computed_in_less(seen, bac
         chained_product(torch.randn(50, 3), torch.randn(50, 2), 20)  # shorter chains: float64
         chained_total(torch.randn(50, 3), torch.ones(50), 20)
         assert precision_of_products() == asked
-    assert len(seen) >= 7
+    assert len(seen) >= 6
     assert all(now in ("none", "ieee", "highest") for each in seen for now in each)
 
 

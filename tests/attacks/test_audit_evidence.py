@@ -26,10 +26,9 @@ from tightrope import FixedSizeSampling, NoisySGD, PoissonSampling, account
 from tightrope.audit import audit_folder, audit_many_runs, audit_one_run, audit_training, planted
 from tightrope.audit.noise_test import NoiseSeen
 from tightrope.audit.one_run import lines_of
-from tightrope.audit.scores import log_likelihood_ratio
+from tightrope.audit.training_attack import log_likelihood_ratio
 from tightrope.cli.app import app
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Adjacency
 from tightrope.process.composite import StoppedAtWill
@@ -71,25 +70,17 @@ def test_an_honest_curve_is_refuted_no_more_than_stated(mu: float) -> None:
     assert alarms <= LIMIT
 
 
-@pytest.mark.parametrize("runs", [40, 100])
-def test_many_runs_refute_the_curve_too(runs: int) -> None:
+def test_many_runs_refute_the_curve_too() -> None:
     generator, claim = np.random.default_rng(2), GaussianGuarantee(1.0)
     lines, alarms = lines_of(claim, DELTA), 0
     for _ in range(TRIALS):
-        present, absent = generator.normal(size=(2, runs // 2))
+        present, absent = generator.normal(size=(2, 50))
         alarms += audit_many_runs(present + 1.0, absent, delta=DELTA).evidence[0].refutes(lines)
     assert alarms <= LIMIT
     leak = audit_many_runs(
         generator.normal(size=200) + 5.0, generator.normal(size=200), delta=DELTA
     )
     assert leak.epsilon_lower < claim.epsilon(DELTA).upper and leak.contradicts(claim)
-
-
-def test_a_claim_at_one_delta_only_is_still_judged_there() -> None:
-    coins = np.arange(1000) % 2 == 0
-    found = audit_one_run(coins * 1.0, coins, delta=DELTA)
-    assert found.contradicts(ApproxGuarantee(3.0, DELTA))
-    assert not found.contradicts(ApproxGuarantee(6.0, DELTA))
 
 
 # ---- what could have been proved
@@ -100,12 +91,6 @@ def test_the_ceiling_is_what_a_perfect_attack_proves() -> None:
     assert blind.epsilon_lower == 0.0
     assert blind.epsilon_ceiling == perfect.epsilon_ceiling == perfect.epsilon_lower
     assert perfect.epsilon_lower == pytest.approx(4.62, abs=0.005)
-
-
-def test_the_ceiling_of_many_runs() -> None:
-    perfect = audit_many_runs(np.ones(100), np.zeros(100), delta=DELTA)
-    blind = audit_many_runs(np.ones(100), np.ones(100), delta=DELTA)
-    assert perfect.epsilon_lower == perfect.epsilon_ceiling == blind.epsilon_ceiling > 2.0
 
 
 # ---- the noise itself
@@ -169,7 +154,7 @@ def found_in(noise: Any, seed: int = 3, **changed: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("claimed", [0.8, 8.0])
 def test_noise_at_seven_tenths_of_the_claim_is_found_in_one_run(claimed: float) -> None:
-    for seed in range(5):
+    for seed in range(2):
         found, claim = found_in(Noise(claimed, 0.7, "all", seed), seed)
         assert found.noise.refuted and found.noise.noise_upper < 0.8 * claimed
         assert found.epsilon_lower < claim.epsilon(DELTA).upper  # guesses alone do not show it
@@ -218,7 +203,7 @@ def test_honest_noise_is_refuted_no_more_than_stated() -> None:
 
 
 def test_real_runs_are_not_refuted() -> None:
-    for seed in range(6):
+    for seed in range(3):
         found, claim = found_in(GaussianNoise(2.0, seed=seed), seed)
         assert not found.contradicts(claim) and found.noise.epsilon == 0.0
 

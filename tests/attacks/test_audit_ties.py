@@ -20,7 +20,7 @@ from scipy.stats import binom
 
 from tightrope import GaussianMechanism
 from tightrope.audit import audit_folder, audit_many_runs, audit_one_run, save_audit
-from tightrope.audit.scores import count_correct
+from tightrope.audit.one_run import count_correct
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 
 TRIALS = 300

@@ -8,13 +8,15 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tightrope.guarantee.approx import advanced, amplified, basic, group
-from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.profile import analytic_noise, classical_noise, compose_mu
+from tightrope.guarantee import gaussian as profile
+from tightrope.guarantee.approx import advanced, amplified, group
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.process import Adjacency
+from tightrope_reproduce.formulas.gaussian_noise import analytic_noise, classical_noise
 from tightrope_reproduce.formulas.optimal_composition import delta_optimal, epsilon_optimal
 from tightrope_reproduce.formulas.product import group as group_of_curve
 from tightrope_reproduce.formulas.product import tensor
+from tightrope_reproduce.formulas.simple_composition import basic
 from tightrope_reproduce.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
 from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
 from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff

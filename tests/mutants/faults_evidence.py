@@ -19,10 +19,10 @@ USELESS = (
 NOT_0 = "tests/unit/evidence/test_verdicts.py::test_every_verdict_has_an_exit_code_of_its_own"
 
 FAULTS = [
-    ("evidence/run_folder.py::_journal", "met != known", "not met", CHANGED),
-    ("evidence/run_folder.py::_journal", "chain.decode", "False and chain.decode", CHANGED),
-    ("evidence/run_folder.py::_state", "(folder / name).is_symlink()", "False", CHANGED),
-    ("evidence/run_folder.py::_releases", 'run["steps"] == journal.releases', "True", FEWER),
+    ("evidence/run_folder.py::read_journal", "met != places", "not met", CHANGED),
+    ("evidence/run_folder.py::Counted.follow", "chain.decode", "False and chain.decode", CHANGED),
+    ("evidence/run_folder.py::read_state", "(folder / name).is_symlink()", "False", CHANGED),
+    ("evidence/run_folder.py::_releases", 'run["steps"] == journal.last', "True", FEWER),
     (
         "evidence/run_folder.py",
         '"sampling": repr(getattr(parts[-1], "sampling", None)),',
@@ -31,11 +31,11 @@ FAULTS = [
     ),
     ("evidence/run_folder.py::_isolation", "first != second", "False", OTHER_PROGRAM),
     ("evidence/run_folder.py::_stated_before", 'run["length"] != "planned"', "True", AFTERWARDS),
-    ("evidence/run_folder.py::_ledger", "counted < journal.releases", "counted < 0", COUNTED_LESS),
+    ("evidence/run_folder.py::_ledger", "counted < journal.last", "counted < 0", COUNTED_LESS),
     (
         "evidence/run_folder.py::_ledger",
-        "not _alike(reservation.process, process)",
-        "False and (reservation.process, process)",
+        "getattr(reserved, part, None) != getattr(ran, part, None)",
+        "False",
         COUNTED_LESS,
     ),
     (
@@ -61,8 +61,8 @@ FAULTS = [
     ("evidence/certificate.py", "    unedited(certificate)\n", "", EDITED),
     ("evidence/signature.py::signature_by", "unedited(certificate)", "certificate", EDITED),
     (
-        "cli/convex_command.py::fit",
-        '(out, out.parent / "certificate.json", out.parent / "data.key")',
+        "cli/table_command.py::fit",
+        "(out, out.parent / FILE)",
         "(out,)",
         KEPT,
     ),

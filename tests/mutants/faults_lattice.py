@@ -2,7 +2,7 @@
 
 BOUNDS = "tests/unit/guarantee/test_lattice_bounds.py"
 NUMBERS = "tests/unit/numerics/test_convolution.py"
-TERMS = "tests/unit/numerics/test_lattice_terms.py"
+TERMS = "tests/unit/numerics/test_convolution.py"
 LATTICE, TAIL = "numerics/lattice.py", "numerics/lattice_tail.py"
 LAW, PLAN, BLOCKS = (f"guarantee/loss/lattice/{part}.py" for part in ("law", "plan", "blocks"))
 NORMAL, SAMPLED, FIXED, POINTS, LAPLACE, DISCRETE = (
@@ -25,7 +25,12 @@ FAULTS = [
     ),
     (f"{LATTICE}::LatticeMeasure.log_moment", "change > 0.0", "change < 0.0", TERMS),
     (f"{LATTICE}::_convolved", "2.0 * outside", "0.5 * outside", TERMS),
-    (LATTICE, "_compounded(factors)\n        + 2.0", "2.0", NUMBERS),
+    (
+        f"{LATTICE}::_convolved",
+        "expm1_or_inf(sum(n * m.error for m, n in factors))",
+        "0.0",
+        NUMBERS,
+    ),
     (
         f"{LATTICE}::_power",
         "2.0 * float(sums[0] + sums[1])",
@@ -77,9 +82,19 @@ FAULTS = [
         "-1.01 * mu * (cells.before + width + cells.after)",
         NUMBERS,
     ),
-    (f"{LATTICE}::coarsened", "(measure.error + rounding) * inflation", "measure.error", TERMS),
-    (f"{LATTICE}::coarsened", "np.expm1(position) / math.expm1(wide)", "position / wide", NUMBERS),
-    (f"{LATTICE}::compound", "2.0 * _outside(measure, count, size)", "0.0", TERMS),
+    (
+        "numerics/lattice_sums.py::coarsened",
+        "(measure.error + rounding) * inflation",
+        "measure.error",
+        TERMS,
+    ),
+    (
+        "numerics/lattice_sums.py::coarsened",
+        "np.expm1(position) / math.expm1(wide)",
+        "position / wide",
+        NUMBERS,
+    ),
+    ("numerics/lattice_sums.py::compound", "2.0 * _outside(measure, count, size)", "0.0", TERMS),
     (
         f"{LAW}::OneSide.log_upper",
         "[value, error, self.log_given(epsilon)]",
@@ -181,32 +196,47 @@ FAULTS = [
     ),
     (f"{NORMAL}::lower_branch", "gap_bound(left, right, peak)", "0.0 * peak", BOUNDS),
     (NORMAL, "LOG_CUT_OFF = float(log_ndtr(LEFT + 0.1))", "LOG_CUT_OFF = -1e3", BOUNDS),
-    (f"{NORMAL}::NormalJumps.one", "np.logaddexp(base[1:], log_right)", "log_right", BOUNDS),
     (
-        f"{NORMAL}::NormalJumps.one",
+        "guarantee/loss/pairs/jumps.py::NormalJumps.one",
+        "np.logaddexp(base[1:], log_right)",
+        "log_right",
+        BOUNDS,
+    ),
+    (
+        "guarantee/loss/pairs/jumps.py::NormalJumps.one",
         "np.log1p",
         "1.1 * np.log1p",
         BOUNDS,
     ),
-    (f"{NORMAL}::NormalJumps.several", "BRANCH[side]", 'BRANCH["lower"]', BOUNDS),
     (
-        f"{LAW}::log_jump_sum",
+        "guarantee/loss/pairs/jumps.py::NormalJumps.several",
+        "BRANCH[side]",
+        'BRANCH["lower"]',
+        BOUNDS,
+    ),
+    (
+        "guarantee/loss/lattice/jumps.py::log_jump_sum",
         "log_sum_exp(logs + error)",
         "log_sum_exp(logs + error) - 9.0",
         BOUNDS,
     ),
     (
-        f"{LAW}::_log_fft_error",
+        "guarantee/loss/lattice/jumps.py::_log_fft_error",
         "1.01 * (rounding + fft.error)",
         "1e-3 * (rounding + fft.error)",
         BOUNDS,
     ),
-    (f"{LAW}::log_jump_sum", "[slack, rounding, relative]", "[slack, rounding]", BOUNDS),
+    (
+        "guarantee/loss/lattice/jumps.py::log_jump_sum",
+        "[slack, rounding, relative]",
+        "[slack, rounding]",
+        BOUNDS,
+    ),
     (
         BLOCKS,
         'if self.side == "lower":\n            return -math.inf\n',
         "return -math.inf\n",
-        "tests/unit/guarantee/test_lattice_blocks.py",
+        "tests/unit/guarantee/test_lattice_bounds.py",
     ),
     (
         f"{LAW}::LatticeLaw.log_delta",

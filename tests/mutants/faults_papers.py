@@ -1,7 +1,8 @@
 """A fault in each home that the inventory of the papers names, for each test that it cites."""
 
-GOLDEN = "tests/unit/guarantee/test_renyi_golden.py"
-REGIONS = "tests/unit/guarantee/test_renyi_regions.py"
+FORMULAS = "tests/unit/reproduce/test_renyi_formulas.py"
+GOLDEN = f"tests/unit/guarantee/test_renyi_golden.py {FORMULAS}"
+REGIONS = f"tests/unit/guarantee/test_renyi_regions.py {FORMULAS}"
 GAUSSIAN = "tests/unit/guarantee/test_gaussian_profile.py"
 DIVERGENCE = "tests/unit/reproduce/test_tradeoff_divergence.py"
 CURVES = "tests/unit/reproduce/test_tradeoff_curves.py"
@@ -76,19 +77,19 @@ FAULTS = [
         "tests/unit/guarantee/test_pairs.py",
     ),
     (
-        "guarantee/gaussian/profile.py::tradeoff",
-        "_tradeoff_of(a, m)",
-        "_tradeoff_of(a, 1.01 * m)",
+        "guarantee/gaussian.py::tradeoff_of",
+        "np.minimum(mu, 1e300)",
+        "1.01 * np.minimum(mu, 1e300)",
         GAUSSIAN,
     ),
     (
-        "guarantee/gaussian/profile.py::delta",
-        "kernel.delta_of(eps, m)",
-        "kernel.delta_of(eps, 3.0 * m)",
+        "guarantee/gaussian.py::delta_of",
+        "terms(np.abs(eps[live]), mu[live])",
+        "terms(np.abs(eps[live]), 3.0 * mu[live])",
         PASSING,
     ),
     (
-        "theorems/releases.py::GaussianGdpDrs19.guarantee",
+        "theorems/releases.py::GaussianGdpDrs19.proved",
         "1.0 / noise",
         "0.5 / noise",
         GAUSSIAN,
@@ -124,28 +125,33 @@ FAULTS = [
         "0.9 * q * math.expm1(eps)",
         "tests/unit/guarantee/test_approx_simple.py",
     ),
-    ("guarantee/renyi/balle.py::log_zeta", "np.log1p(z)", "2.0 * np.log1p(z)", GOLDEN),
+    ("guarantee/renyi/closed_forms.py::log_zeta", "np.log1p(z)", "2.0 * np.log1p(z)", GOLDEN),
     (
         "guarantee/renyi/best.py::_Search.look",
         "values == values.min()",
         "values == values.max()",
         "tests/unit/guarantee/test_renyi_best.py",
     ),
-    ("guarantee/renyi/classical.py::epsilon_above", "np.log(delta)", "0.5 * np.log(delta)", GOLDEN),
     (
-        "guarantee/renyi/classical.py::epsilon_above",
+        "guarantee/renyi/closed_forms.py::epsilon_above",
+        "np.log(delta)",
+        "0.5 * np.log(delta)",
+        GOLDEN,
+    ),
+    (
+        "guarantee/renyi/closed_forms.py::epsilon_above",
         "np.log(delta)",
         "0.5 * np.log(delta)",
         PASSING,
     ),
     (
-        "guarantee/renyi/closed_epsilon.py::second_term",
+        "guarantee/renyi/closed_forms.py::second_term",
         "growth - np.log(delta) - np.log1p(z)",
         "growth - np.log(delta) - 2.0 * np.log1p(z)",
         GOLDEN,
     ),
     (
-        "guarantee/renyi/closed_gamma.py::_f",
+        "guarantee/renyi/closed_forms.py::theorem4_f",
         "weight + log_growth(z, eps)",
         "weight + 2.0 * log_growth(z, eps)",
         GOLDEN,
@@ -157,9 +163,9 @@ FAULTS = [
         GOLDEN,
     ),
     ("tightrope_reproduce/formulas/moments_accountant.py::epsilon", "2.0", "1.9", GOLDEN),
-    ("guarantee/renyi/one_sided.py::_envelope", "1.0 + problem.z", "problem.z", GOLDEN),
+    ("guarantee/renyi/optimal.py::_envelope", "1.0 + problem.z", "problem.z", GOLDEN),
     (
-        "guarantee/renyi/one_sided.py::gamma",
+        "guarantee/renyi/optimal.py::one_sided_bounds",
         "gamma_of_log_chi(best.upper, z)",
         "gamma_of_log_chi(best.lower, z) * 0.999",
         GOLDEN,
@@ -171,15 +177,15 @@ FAULTS = [
         GOLDEN,
     ),
     (
-        "guarantee/renyi/region_of_curve.py::type_ii",
+        "guarantee/renyi/regions.py::type_ii_of_curve",
         "np.maximum(best, values[place, columns])",
         "1.2 * np.maximum(best, values[place, columns])",
         REGIONS,
     ),
     (
-        "guarantee/renyi/region_of_level.py::type_ii",
-        "_larger(_forward(a - 1.0, g, r), _backward(a - 1.0, g, r))",
-        "_forward(a - 1.0, g, r)",
+        "guarantee/renyi/regions.py::boundary",
+        "_backward(z, gamma, raised)",
+        "one",
         REGIONS,
     ),
     (
@@ -282,7 +288,7 @@ FAULTS = [
         SAMPLING,
     ),
     (
-        "theorems/composition.py::NoiseScheduleExact.guarantee",
+        "theorems/composition.py::NoiseScheduleExact.proved",
         "int(count)",
         "1",
         "tests/unit/theorems/test_noise_schedule.py",
@@ -308,7 +314,7 @@ FAULTS = [
     ),
     ("tightrope_reproduce/formulas/last_iterates.py::renyi_by_lemma_25", "1.0 + c", "1.0", HIDDEN),
     (
-        "theorems/last_iterate/bounded.py::HiddenNonconvex.guarantee",
+        "theorems/last_iterate/bounded.py::HiddenNonconvex.proved",
         "math.sqrt(projected_squared_mu(process))",
         "0.5 * math.sqrt(projected_squared_mu(process))",
         TRUTH,
@@ -323,7 +329,7 @@ FAULTS = [
     ("numerics/hull.py::_absorbing", "t + 1 < len(s)", "True", REFUSED),
     ("process/convex.py::_in_reach", "away.any()", "False", REFUSED),
     (
-        "theorems/last_iterate/sampled.py::HiddenSampledComposition.guarantee",
+        "theorems/last_iterate/sampled.py::HiddenSampledComposition.proved",
         "2.0 / step_mu(process)",
         "4.0 / step_mu(process)",
         REFUSED,

@@ -15,7 +15,7 @@ from scipy.stats import binom
 from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.audit import audit_many_runs, audit_one_run
 from tightrope.audit.many_runs import rates_of
-from tightrope.audit.scores import log_likelihood_ratio
+from tightrope.audit.training_attack import log_likelihood_ratio
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 
 TRIALS = 1000

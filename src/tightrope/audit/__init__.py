@@ -29,34 +29,18 @@ if TYPE_CHECKING:
         planted,
     )
 
-__all__ = [
-    "Audit",
-    "audit_one_run",
-    "audit_many_runs",
-    "audit_repeated",
-    "RocComparison",
-    "roc_against",
-    "FolderAudit",
-    "audit_folder",
-    "save_audit",
-    "audit_estimator",
-    "audit_estimator_runs",
-    "GradientCanaries",
-    "planted",
-    "audit_training",
-    "InputCanaries",
-    "input_canaries",
-    "audit_inputs",
-]
-
-_NEED_TORCH = ["GradientCanaries", "planted", "audit_training", "InputCanaries", "input_canaries"]
-_NEED_TORCH += ["audit_inputs"]
+_NEED_TORCH = ["GradientCanaries", "InputCanaries", "audit_inputs", "audit_training"]
+_NEED_TORCH += ["input_canaries", "planted"]
+__all__ = ["Audit", "FolderAudit", "GradientCanaries", "InputCanaries", "RocComparison"]
+__all__ += ["audit_estimator", "audit_estimator_runs", "audit_folder", "audit_inputs"]
+__all__ += ["audit_many_runs", "audit_one_run", "audit_repeated", "audit_training"]
+__all__ += ["input_canaries", "planted", "roc_against", "save_audit"]
 
 
 def __getattr__(name: str) -> Any:
     """The attacks on torch models are imported when asked for."""
     if name not in _NEED_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from tightrope.audit import training_attack
 
-    return getattr(import_module(f"{__name__}.training_attack"), name)
+    return getattr(training_attack, name)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tightrope.audit.one_run import Bits
 from tightrope.audit.result import Audit, audit_one_run, audit_repeated
-from tightrope.audit.scores import Bits
 from tightrope.convex.exact import Features
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
@@ -23,8 +23,6 @@ from tightrope.validate import FloatArray, check_count, check_positive
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
-
-__all__ = ["audit_estimator", "audit_estimator_runs"]
 
 
 def audit_estimator(
@@ -71,13 +69,8 @@ def audit_estimator_runs(
         fitted = _fit(estimator, features, targets, row, np.array([included]), labels)
         return float(_score(fitted, row, labels)[0])
 
-    return audit_repeated(
-        score_of_run,
-        runs=runs,
-        delta=delta,
-        confidence=confidence,
-        attack="score of one canary row",
-    )
+    how: Any = {"runs": runs, "delta": delta, "confidence": confidence}
+    return audit_repeated(score_of_run, attack="score of one canary row", **how)
 
 
 def _rows(

@@ -26,13 +26,9 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from tightrope.audit.one_run import Lines, check_confidence
-from tightrope.audit.scores import real_array
+from tightrope.audit.one_run import Lines, check_confidence, real_array
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray, check_count, check_delta
-
-__all__ = ["Rates", "clopper_pearson_lower", "clopper_pearson_upper", "measure_rates"]
-__all__ += ["rates_of", "run_scores"]
 
 MOST_THRESHOLDS = 200
 

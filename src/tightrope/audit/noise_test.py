@@ -29,8 +29,6 @@ from tightrope.errors import DoesNotApply, InvalidInput, NotCertified
 from tightrope.process import NoisySGD, Process, Sequence
 from tightrope.validate import check_positive, check_real
 
-__all__ = ["NoiseSeen", "NoiseTest"]
-
 _LEAST = 0.1  # noise multiplier
 _LEAST_MISS = 1e-100  # quantiles at less are too small for a double
 

@@ -58,17 +58,21 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, expit, ndtr, ndtri
 from scipy.stats import binom
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
-from tightrope.validate import check_count, check_delta, check_epsilon, check_probability
+from tightrope.validate import (
+    FloatArray,
+    check_count,
+    check_delta,
+    check_epsilon,
+    check_probability,
+)
 
-__all__ = ["p_value", "epsilon_lower", "refutes", "gaussian_survivor", "mu_lower", "Lines"]
-__all__ += ["lines_of", "Guessed"]
-
-
+Bits = NDArray[np.bool_]
 _LARGEST = 100.0
 _TOLERANCE = 1e-6
 
@@ -92,7 +96,6 @@ def epsilon_lower(
 ) -> float:
     """The largest epsilon that this many right guesses refute at this confidence; 0 if none."""
     miss = 1.0 - check_confidence(confidence)
-
     return _most(lambda epsilon: p_value(canaries, guesses, correct, epsilon, delta) < miss)
 
 
@@ -136,18 +139,13 @@ def refutes(
 
 def gaussian_survivor(mu: float) -> Callable[[float], float]:
     """f(1 - x) = Phi(Phi^-1(x) - mu) of mu-Gaussian DP."""
-
-    def survivor(mass: float) -> float:
-        return float(ndtr(ndtri(min(mass, 1.0)) - mu))
-
-    return survivor
+    return lambda mass: float(ndtr(ndtri(min(mass, 1.0)) - mu))
 
 
 @lru_cache(maxsize=4096)
 def mu_lower(canaries: int, guesses: int, correct: int, confidence: float) -> float:
     """The largest mu whose Gaussian DP these guesses refute at this confidence; 0 if none."""
     miss = 1.0 - check_confidence(confidence)
-
     return _most(lambda mu: refutes(gaussian_survivor(mu), canaries, guesses, correct, miss))
 
 
@@ -203,18 +201,71 @@ class Guessed:
     correct: int
     miss: float  # the chance of a false alarm that this test may take
 
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """What the test proves of epsilon and of mu."""
+        counts, confidence = (self.canaries, self.guesses, self.correct), 1.0 - self.miss
+        return epsilon_lower(*counts, delta, confidence), mu_lower(*counts, confidence)
+
     def refutes(self, lines: Lines) -> bool:
         """Are so many right guesses less likely than `miss` under a claim above these lines?"""
         counts = (self.canaries, self.guesses, self.correct)
-        return any(
-            p_value(*counts, epsilon, delta) < self.miss for epsilon, delta in self._likely(lines)
-        ) or refutes(lines.survivor, *counts, self.miss)
+        if self.correct > 0:  # binomial tails: pairs that refute if their delta is small enough
+            right = expit(np.array(lines.epsilons))
+            chance = betainc(self.correct, self.guesses - self.correct + 1, right)
+            for small, *pair in zip(chance < self.miss, lines.epsilons, lines.deltas, strict=True):
+                if small and p_value(*counts, *pair) < self.miss:
+                    return True
+        return refutes(lines.survivor, *counts, self.miss)
 
-    def _likely(self, lines: Lines) -> list[tuple[float, float]]:
-        """The pairs that refute if their delta is small enough."""
-        if self.correct == 0:
-            return []
-        right = expit(np.array(lines.epsilons))
-        chance = betainc(self.correct, self.guesses - self.correct + 1, right)  # binomial tails
-        pairs = zip(lines.epsilons, lines.deltas, strict=True)
-        return [pair for pair, small in zip(pairs, chance < self.miss, strict=True) if small]
+
+# ---- from the scores of canaries to guesses, counts and ROC points
+def checked(scores: ArrayLike, included: ArrayLike) -> tuple[FloatArray, Bits]:
+    """One finite score and one coin for each canary."""
+    values, bits = real_array(scores, "scores"), np.asarray(included)
+    if values.ndim != 1 or values.shape != bits.shape or len(values) == 0:
+        raise InvalidInput(
+            f"Give one score and one coin for each canary; got shapes {values.shape} and "
+            f"{bits.shape}."
+        )
+    if bits.dtype != np.bool_:
+        raise InvalidInput(f"`included` holds True or False for each canary; got {bits.dtype}.")
+    if np.isnan(values).any():
+        raise InvalidInput("A score is NaN; a canary without a score cannot be ranked.")
+    return values, bits
+
+
+def real_array(values: ArrayLike, name: str) -> FloatArray:
+    """As float64; what would lose something on the way is refused."""
+    found = np.asarray(values)
+    if found.dtype.kind not in "biuf":
+        raise InvalidInput(
+            f"{name} must hold real numbers; got {found.dtype}. For complex scores, give the "
+            "part or the modulus by which they are ranked."
+        )
+    return np.asarray(found, dtype=np.float64)
+
+
+def count_correct(scores: FloatArray, included: Bits, guesses: int) -> int:
+    """Right guesses when the highest scores are called "in" and as many of the lowest "out".
+
+    Equal scores are taken in the order that is worst for the attacker: present ones first, so that
+    the lowest hold as many present and the highest as many absent canaries as they can. No order
+    has fewer right guesses, so what these prove, guesses with ties broken by fresh coins prove too,
+    whatever the order of the list knows.
+    """
+    order = np.lexsort((~included, scores))
+    out, into = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
+    return int(np.sum(included[into]) + np.sum(~included[out]))
+
+
+def roc_points(scores: FloatArray, included: Bits) -> tuple[tuple[float, float], ...]:
+    """(false positive rate, true positive rate) at every threshold, from (0, 0) to (1, 1)."""
+    order = np.argsort(-scores, kind="stable")
+    hits, alarms = np.cumsum(included[order]), np.cumsum(~included[order])
+    ranked = scores[order]
+    last = np.append(ranked[1:] != ranked[:-1], True)  # tied scores pass a threshold together
+    hits, alarms = hits[last], alarms[last]
+    rates = zip(
+        alarms / max(int(np.sum(~included)), 1), hits / max(int(np.sum(included)), 1), strict=True
+    )
+    return ((0.0, 0.0), *((float(a), float(h)) for a, h in rates))

@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike
 from tightrope.accounting import account
 from tightrope.audit.many_runs import Rates, measure_rates, rates_of, run_scores
 from tightrope.audit.noise_test import NoiseSeen, NoiseTest
-from tightrope.audit.one_run import Guessed, check_confidence, epsilon_lower, lines_of, mu_lower
-from tightrope.audit.scores import (
-    Bits,
+from tightrope.audit.one_run import (
+    Guessed,
+    check_confidence,
     checked,
     count_correct,
-    most_correct,
+    lines_of,
     real_array,
     roc_points,
 )
@@ -36,11 +36,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import NoisySGD, Process, Sequence
 from tightrope.process.codec import from_json, to_json
 from tightrope.process.composite import steps_of, with_steps
-from tightrope.validate import FloatArray, check_count, check_delta, check_real
-
-__all__ = ["Audit", "RocComparison", "audit_one_run", "audit_many_runs", "audit_repeated"]
-__all__ += ["roc_against", "FILE", "FolderAudit", "save_audit", "audit_folder"]
-
+from tightrope.validate import check_count, check_delta, check_real
 
 # Shares of the canaries that are guessed. Each is a test of its own: the allowed miss is divided
 # among them (Bonferroni), so the best of them is valid.
@@ -95,10 +91,6 @@ class Audit:
         lines = lines_of(claim, self.delta)
         return any(test.refutes(lines) for test in self.evidence)
 
-    def as_dict(self) -> dict[str, Any]:
-        points = [{"false_positive_rate": a, "true_positive_rate": h} for a, h in self.roc]
-        return {**asdict(self), "roc": points}
-
 
 def audit_one_run(
     scores: Any | Mapping[str, Any],
@@ -123,15 +115,18 @@ def audit_one_run(
     d, level = float(check_delta(delta)), check_confidence(confidence)
     for_noise = (1.0 - level) * _NOISE_SHARE if noise is not None else 0.0
     miss = (1.0 - level - for_noise) / (len(kinds) * len(guessed))
-    tried = [
-        _try(name, *checked(values, included), share, miss)
-        for name, values in kinds.items()
-        for share in np.atleast_1d(shares).tolist()
-    ]
-    bounds = [_bounds(test, d) for test in tried]
+    tried = []
+    for name, values in kinds.items():
+        found, bits = checked(values, included)
+        for share in np.atleast_1d(shares).tolist():
+            guesses = max(1, round(share * len(found)))
+            correct = count_correct(found, bits, guesses)
+            tried.append(Guessed(name, len(found), guesses, correct, miss))
+    bounds = [test.bounds(d) for test in tried]
     best, (epsilon, _) = max(zip(tried, bounds, strict=True), key=lambda pair: pair[1])
     ranked, bits = checked(kinds[best.attack], included)
-    perfect = [replace(test, correct=most_correct(bits, test.guesses)) for test in tried]
+    most = bits.astype(np.float64)  # scores of the best attack there could be
+    perfect = [replace(test, correct=count_correct(most, bits, test.guesses)) for test in tried]
     return Audit(
         runs=1,
         attack=best.attack,
@@ -143,22 +138,10 @@ def audit_one_run(
         guesses=best.guesses,
         correct=best.correct,
         roc=roc_points(ranked, bits),
-        epsilon_ceiling=max(_bounds(test, d)[0] for test in perfect),
+        epsilon_ceiling=max(test.bounds(d)[0] for test in perfect),
         evidence=tuple(tried),
         noise=None if noise is None else noise[0].test(noise[1], for_noise, d),
     )
-
-
-def _try(name: str, scores: FloatArray, included: Bits, share: float, miss: float) -> Guessed:
-    guesses = max(1, round(share * len(scores)))
-    correct = count_correct(scores, included, guesses)
-    return Guessed(name, len(scores), guesses, correct, miss)
-
-
-def _bounds(test: Guessed, delta: float) -> tuple[float, float]:
-    """What one test proves of epsilon and of mu."""
-    counts = (test.canaries, test.guesses, test.correct)
-    return epsilon_lower(*counts, delta, 1.0 - test.miss), mu_lower(*counts, 1.0 - test.miss)
 
 
 def audit_many_runs(
@@ -215,9 +198,8 @@ def audit_repeated(
     """
     count = check_count(runs, "runs", low=8)
     scores = [float(score_of_run(run % 2 == 0)) for run in range(count)]
-    return audit_many_runs(
-        scores[::2], scores[1::2], delta=delta, confidence=confidence, attack=attack
-    )
+    how: Any = {"delta": delta, "confidence": confidence, "attack": attack}
+    return audit_many_runs(scores[::2], scores[1::2], **how)
 
 
 @final
@@ -309,32 +291,22 @@ def audit_folder(folder: str | Path) -> FolderAudit:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise InvalidInput(f"{path} is not a {SCHEMA} file. {_FIRST}")
     try:
-        included, scores = _coins(data["included"]), _scores(data["scores"])
+        included, stored, noise = data["included"], data["scores"], data.get("noise")
+        if not isinstance(included, list) or not all(isinstance(one, bool) for one in included):
+            raise ValueError("the coins in `included` are a list of true and false")
+        if not isinstance(stored, dict):
+            raise TypeError("`scores` holds a list of numbers for each kind of score")
+        scores = {name: np.asarray(values, dtype=np.float64) for name, values in stored.items()}
         delta, confidence = data["delta"], data["confidence"]
-        process, noise = from_json(data["process"]), data.get("noise")
-        seen = None if noise is None else _noise(noise)
+        process, watched = from_json(data["process"]), None
+        if noise is not None:
+            squares = tuple(tuple(map(float, step)) for step in noise["squares"])
+            seen = NoiseSeen(squares, tuple(map(int, noise["coordinates"])))
+            watched = seen, _watched(process, seen)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is damaged: {error}.") from None
-    watched = None if seen is None else (seen, _watched(process, seen))
     audit = audit_one_run(scores, included, delta=delta, confidence=confidence, noise=watched)
     return FolderAudit(audit, account(process).guarantee(delta), to_json(process))
-
-
-def _coins(stored: Mapping[str, Any]) -> Bits:
-    if not isinstance(stored, list) or not all(isinstance(coin, bool) for coin in stored):
-        raise ValueError("the coins in `included` are a list of true and false")
-    return np.array(stored, dtype=bool)
-
-
-def _scores(stored: Mapping[str, Any]) -> dict[str, FloatArray]:
-    if not isinstance(stored, dict):
-        raise TypeError("`scores` holds a list of numbers for each kind of score")
-    return {name: np.asarray(values, dtype=np.float64) for name, values in stored.items()}
-
-
-def _noise(stored: dict[str, Any]) -> NoiseSeen:
-    squares = tuple(tuple(float(s) for s in step) for step in stored["squares"])
-    return NoiseSeen(squares, tuple(int(count) for count in stored["coordinates"]))
 
 
 def _watched(process: Process, noise: NoiseSeen) -> NoisySGD:

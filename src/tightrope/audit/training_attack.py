@@ -19,6 +19,7 @@ box: only losses of the trained model are used. White box: the weights too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from tightrope.audit.noise_test import NoiseSeen
+from tightrope.audit.one_run import Bits
 from tightrope.audit.result import Audit, audit_one_run, save_audit
-from tightrope.audit.scores import Bits, log_likelihood_ratio
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling, Process
 from tightrope.process.adjacency import check_rows
@@ -39,10 +40,6 @@ from tightrope.train.clip import AdaptiveClip
 from tightrope.train.noise import Noise
 from tightrope.train.run import PrivateRun
 from tightrope.validate import FloatArray, check_count
-
-__all__ = ["GradientCanaries", "planted", "audit_training", "InputCanaries", "input_canaries"]
-__all__ += ["audit_inputs"]
-
 
 # Raw norm of a canary's gradient in units of the sensitivity: far above every clip.
 _RAW_NORM = 1e3
@@ -59,19 +56,31 @@ class GradientCanaries:
                 "Canaries are added to gradients of one clip norm, and AdaptiveClip changes it at "
                 f"every step. Audit the same run with clip=FlatClip({run.clip.clip_norm:g})."
             )
-        self.rate = _rate(run)
+        if run.arithmetic.name == "strict":
+            raise InvalidInput(
+                'Gradient canaries are added to sums in floating point, and arithmetic="strict" '
+                "adds whole numbers. Audit a twin of the run in another arithmetic, or use input "
+                "canaries."
+            )
+        sampling = run.sampler.sampling
+        if not isinstance(sampling, (PoissonSampling, FullBatch)):
+            raise InvalidInput(
+                "Gradient canaries join batches independently, as records do under "
+                f"PoissonSampling or FullBatch; this run has {type(sampling).__name__}. Use input "
+                "canaries, which are drawn by the run's own sampler."
+            )
+        self.rate, self._sampling, self._adjacency = sampling.rate, sampling, run.sampler.adjacency
         self._inner, self._clip = run.noise, run.clip
         self._random = np.random.default_rng(seed)
         self.included: Bits = self._random.random(count) < 0.5
         # in or out; or, where one record is replaced by another, the opposite gradient
-        self._absent = 0.0 if run.sampler.adjacency is Adjacency.ADD_OR_REMOVE else -1.0
+        self._absent = 0.0 if self._adjacency is Adjacency.ADD_OR_REMOVE else -1.0
         self._weights = np.where(self.included, 1.0, self._absent)
         sizes = [p.numel() for p in run.parameters]
         whole = _directions(count, sum(sizes), self._random)
         self._directions: tuple[Tensor, ...] = torch.split(whole, sizes, dim=1)
         self._shares = torch.stack([part.square().sum(1) for part in self._directions])
         self._seen: list[FloatArray] = []
-        self._sampling, self._adjacency = run.sampler.sampling, run.sampler.adjacency
         self._squares: list[tuple[float, ...]] = []
 
     # --- the protocol of Noise ------------------------------------------------------------------
@@ -109,7 +118,8 @@ class GradientCanaries:
         # one canary moves the sum by no more than the sensitivity, or the clip is wrong
         moved = float((lengths.square() * self._shares).sum(0).max().sqrt())
         unit = max(moved, sensitivity)
-        self._squares.append(tuple(map(_squares, sums, quiet, [unit] * len(sums))))
+        noise = [a.detach().double() - b.double() for a, b in zip(sums, quiet, strict=True)]
+        self._squares.append(tuple(float(one.square().sum()) / unit**2 for one in noise))
 
     # --- what they add, what is seen ------------------------------------------------------------
     def _lengths(self, sensitivity: float) -> Tensor:
@@ -170,25 +180,28 @@ class GradientCanaries:
         )
 
 
-def _squares(after: Tensor, before: Tensor, unit: float) -> float:
-    noise = after.detach().double() - before.double()
-    return float(noise.square().sum()) / unit**2
+def log_likelihood_ratio(
+    releases: FloatArray, rate: float, noise_multiplier: float, *, replaced: bool = False
+) -> FloatArray:
+    """ln p_in/p_out of each canary, from releases (steps, canaries) in units of the sensitivity.
+
+    Under the claim a release is N(b, noise_multiplier^2), b = 1 with probability `rate` and else 0;
+    without the canary b = 0, or (replaced) b = -1 with probability `rate`. The best test of an
+    honest run (Neyman and Pearson). Without claimed noise: the sum.
+    """
+    variance = noise_multiplier**2
+    if variance == 0.0:
+        return np.asarray(releases.sum(0))
+    present = _log_mixture(rate, (releases - 0.5) / variance)
+    absent = _log_mixture(rate, (-releases - 0.5) / variance) if replaced else 0.0
+    return np.asarray((present - absent).sum(0))
 
 
-def _rate(run: PrivateRun) -> float:
-    if run.arithmetic.name == "strict":
-        raise InvalidInput(
-            'Gradient canaries are added to sums in floating point, and arithmetic="strict" adds '
-            "whole numbers. Audit a twin of the run in another arithmetic, or use input canaries."
-        )
-    sampling = run.sampler.sampling
-    if not isinstance(sampling, (PoissonSampling, FullBatch)):
-        raise InvalidInput(
-            f"Gradient canaries join batches independently, as records do under PoissonSampling or "
-            f"FullBatch; this run has {type(sampling).__name__}. Use input canaries, which are "
-            "drawn by the run's own sampler."
-        )
-    return sampling.rate
+def _log_mixture(rate: float, exponent: FloatArray) -> FloatArray:
+    """ln(1 - rate + rate e^exponent)."""
+    if rate == 1.0:
+        return exponent
+    return np.asarray(np.logaddexp(math.log1p(-rate), math.log(rate) + exponent))
 
 
 def _directions(count: int, size: int, random: np.random.Generator) -> Tensor:

@@ -13,19 +13,5 @@ from tightrope.evidence.run_facts import RunFacts
 from tightrope.evidence.signature import Trust, new_key_pair, signed
 from tightrope.evidence.verify import verify
 
-__all__ = [
-    "certify",
-    "verify",
-    "holds",
-    "Check",
-    "State",
-    "Verdict",
-    "verdict",
-    "read",
-    "write",
-    "Title",
-    "RunFacts",
-    "new_key_pair",
-    "signed",
-    "Trust",
-]
+__all__ = ["Check", "RunFacts", "State", "Title", "Trust", "Verdict", "certify", "holds"]
+__all__ += ["new_key_pair", "read", "signed", "verdict", "verify", "write"]

@@ -30,21 +30,20 @@ from scipy.optimize import minimize_scalar
 
 from tightrope.errors import NotCertified
 
-__all__ = ["TOO_SLOW", "MOST_EFFORT", "SampledStep", "Composition", "Reach", "RigorousLine"]
-__all__ += ["Tail", "gaussian_delta"]
-
-
 TOO_SLOW = (
     "this law spreads too little mass over too many places for sums of balls, as with few steps, a "
     "small rate and little noise together. The two floating-point methods of `tightrope verify` "
     "still check the claim. To have it proved as well, claim a larger epsilon or delta, or run "
     "more steps with more noise"
 )
-
-
+MOST_EFFORT = 6_000.0  # in transforms at low frequency, of about 5 ms each: half a minute
 # Half width of the quadrature in standard deviations: e^-(PAD^2/2) is far below all tolerances.
 PAD = 16
 _PIECES = 256
+_MOST_BLOCKS = 3000
+_BLOCK_BITS = 53  # blocks need few digits
+_NEGLIGIBLE = 1e-60
+_LOWS = (1, 0, -1, -2, -3, -5, -8)
 
 
 def upper(value: arb) -> Any:
@@ -94,15 +93,14 @@ class SampledStep:
     def ratio(self, s: acb | arb) -> Any:
         return 1 - self.rate + self.rate * (self.mu * s - self.mu**2 / 2).exp()
 
-    def _ends(self, w: acb | arb) -> tuple[int, int]:
+    def _ends(self, p: arb) -> tuple[int, int]:
         """Where the quadrature starts and stops; the tails beyond are bounded, not dropped."""
-        shift = max(0.0, float((w.real if isinstance(w, acb) else w).mid()) * float(self.mu.mid()))
-        return -PAD, int(shift) + PAD + 1
+        return -PAD, int(max(0.0, float(p.mid()) * float(self.mu.mid()))) + PAD + 1
 
     def transform(self, z: acb | arb, tolerance: float | None = None) -> Any:
         """A ball around E e^{zL}, about as wide as `tolerance` (as narrow as can be if None)."""
         w = self.power(acb(z))
-        low, high = self._ends(w)
+        low, high = self._ends(w.real)
 
         def integrand(s: acb, analytic: bool) -> Any:
             return (w * self.ratio(s).log(analytic=analytic)).exp() * _density(s)
@@ -137,19 +135,14 @@ class SampledStep:
         excess = (up + down) / (2 * self.transform(c).real) - 1
         return (upper(excess).max(0) * 2).sqrt() / a
 
-    def moments(self, c: float) -> tuple[float, float]:
-        """Mean and variance of the loss tilted by c, in floating point: only to choose by."""
-        _, mean, variance = self.rough(c)
-        return self.sign * mean, variance
-
     def rough(self, z: float) -> tuple[float, float, float]:
-        """ln E e^{zL}, and mean and variance of ln r tilted by z, in floating point."""
+        """ln E e^{zL}, mean and variance of L tilted by z, in floating point: only to choose by."""
         spacing, loss, log_weight = self.tilted(z, 4001)
         weight = np.exp(log_weight - log_weight.max())
         mean = float(weight @ loss / weight.sum())
         variance = float(weight @ (loss - mean) ** 2 / weight.sum())
         log_mass = log_weight.max() + math.log(weight.sum() * spacing / math.sqrt(2 * math.pi))
-        return log_mass, mean, variance
+        return log_mass, self.sign * mean, variance
 
     def tilted(self, z: float, points: int) -> tuple[float, Any, Any]:
         """A grid in s: its spacing, ln r, and the logarithm of the tilted density."""
@@ -162,32 +155,26 @@ class SampledStep:
         """(out, v) with |E e^{(c+iy)L}| / E e^{cL} <= out + v/y for all y > 0.
 
         One integration by parts on [low, high], where L is monotone with |L'| = q mu e^u / r:
-        v = total variation and end values of density / |L'|; `out` is the mass outside. A smaller
-        `low` leaves less outside, and L is flatter there, so v is larger.
+        v = total variation and end values of g = density r^p / |L'|; `out` is the mass outside. A
+        smaller `low` leaves less outside, and L is flatter there, so v is larger.
         """
         p = self.power(arb(c))
         mass, high = self.transform(c).real, self._ends(p)[1]
         out = upper((self.left_tail(p, low) + self.right_tail(p, high)) / mass)
+
+        def weight(s: arb) -> tuple[Any, Any]:
+            """g and its logarithmic derivative, over the ball s."""
+            r, u = self.ratio(s), self.mu * s - self.mu**2 / 2
+            g = _density(s) * r ** (p + 1) * (-u).exp() / (self.rate * self.mu)
+            return g, -s + (p + 1) * self.mu * (self.rate * u.exp() / r) - self.mu
+
         width = arb(high - low) / _PIECES
-        varied = self._weight(arb(low), p)[0] + self._weight(arb(high), p)[0]
+        varied = weight(arb(low))[0] + weight(arb(high))[0]
         for piece in range(_PIECES):
             middle = arb(low) + width * (2 * piece + 1) / 2
-            value, slope = self._weight(arb(middle.mid(), upper(width / 2)), p)
+            value, slope = weight(arb(middle.mid(), upper(width / 2)))
             varied += upper(value * abs(slope)) * width
         return out, upper(varied / mass)
-
-    def _weight(self, s: arb, p: arb) -> tuple[Any, Any]:
-        """g = density r^p / |L'| and its logarithmic derivative, over the ball s."""
-        r, u = self.ratio(s), self.mu * s - self.mu**2 / 2
-        share = self.rate * u.exp() / r
-        g = _density(s) * r ** (p + 1) * (-u).exp() / (self.rate * self.mu)
-        return g, -s + (p + 1) * self.mu * share - self.mu
-
-
-_MOST_BLOCKS = 3000
-_BLOCK_BITS = 53  # blocks need few digits
-_NEGLIGIBLE = 1e-60
-_LOWS = (1, 0, -1, -2, -3, -5, -8)
 
 
 def _gap(g: arb) -> float:
@@ -204,21 +191,32 @@ class Tail:
         self._steps, self._variance, self._c, self._step = steps, variance, c, step
         self._mass = [kind.transform(c).real for kind, _ in steps]
         self._far = [[kind.far(c, low) for low in _LOWS] for kind, _ in steps]
-        self._spread = [self._spread_of(kind) for kind, _ in steps]
+        self._spread = []  # bounds on the standard deviations of the tilted losses
+        for kind, _ in steps:
+            _, mean, curvature = kind.rough(float(c.mid()))
+            reach = min(1.0, 0.1 / math.sqrt(curvature), float(c.mid()) / 2)
+            self._spread.append(kind.spread(c, mean, reach))
 
     def beyond(self, start: arb) -> Any:
         """h sum of |phi(y)| / y^2 over the points y >= start."""
         total, at, ends = arb(0), start, self._at(start, None)
         for _ in range(_MOST_BLOCKS):
-            if self._last(at) < arb(_NEGLIGIBLE) or not self._useful(at, ends):
-                return upper(total + self._last(at))
-            after = arb(float((at + self._width(ends)).mid()))
+            last = self._size_far(at) * (self._step / at**2 + 1 / at)
+            near = self._gaussian(at)  # of the next block, were it made
+            for (_, times), g in zip(self._steps, ends, strict=True):
+                near *= upper(g + (1 - g) / 4) ** (times / arb(2))
+            if last < arb(_NEGLIGIBLE) or not self._size_far(at) > near:
+                return upper(total + last)
+            # So wide that interpolation loses a quarter of each gap 1 - g.
+            rows = zip(ends, self._spread, strict=True)
+            width = min(math.sqrt(_gap(g)) / float(spread.mid()) for g, spread in rows)
+            after = arb(float((at + width).mid()))
             reached = self._at(after, ends)
-            total += self._between(at, after, ends, reached) * self._share(at, after)
+            share = self._step / at**2 + 1 / at - 1 / after  # h sum of 1/y^2 over the block
+            total += self._between(at, after, ends, reached) * share
             at, ends = after, reached
         raise NotCertified(TOO_SLOW)
 
-    # --- near ------------------------------------------------------------------------------------
     def _at(self, y: arb, before: Sequence[Any] | None) -> list[Any]:
         """|phi_j(y)|^2 of each step, from above; sharp compared with the gap 1 - g before it."""
         found = []
@@ -229,18 +227,6 @@ class Tail:
                 found.append(upper(size**2).min(1))
         return found
 
-    def _useful(self, at: arb, ends: Sequence[Any]) -> bool:
-        """Do blocks still say more than the far bound does?"""
-        near = self._gaussian(at)
-        for (_, times), g in zip(self._steps, ends, strict=True):
-            near *= upper(g + (1 - g) / 4) ** (times / arb(2))
-        return bool(self._size_far(at) > near)
-
-    def _width(self, ends: Sequence[Any]) -> float:
-        """So that interpolation loses a quarter of each gap 1 - g."""
-        rows = zip(ends, self._spread, strict=True)
-        return min(math.sqrt(_gap(g)) / float(spread.mid()) for g, spread in rows)
-
     def _between(self, at: arb, after: arb, one: Sequence[Any], other: Sequence[Any]) -> Any:
         size, width = self._gaussian(at), after - at
         rows = zip(self._steps, self._spread, one, other, strict=True)
@@ -249,14 +235,6 @@ class Tail:
             size *= upper(most).min(1) ** (times / arb(2))
         return upper(size)
 
-    def _spread_of(self, kind: SampledStep) -> Any:
-        """A bound on the standard deviation of the tilted loss."""
-        c = float(self._c.mid())
-        mean, curvature = kind.moments(c)
-        reach = min(1.0, 0.1 / math.sqrt(curvature), c / 2)
-        return kind.spread(self._c, mean, reach)
-
-    # --- far -------------------------------------------------------------------------------------
     def _size_far(self, at: arb) -> Any:
         size = self._gaussian(at)
         for (_, times), ways in zip(self._steps, self._far, strict=True):
@@ -266,19 +244,8 @@ class Tail:
             size *= best**times
         return upper(size)
 
-    def _last(self, at: arb) -> Any:
-        return self._size_far(at) * (self._step / at**2 + 1 / at)
-
     def _gaussian(self, y: arb) -> Any:
         return (-self._variance * y**2 / 2).exp()
-
-    def _share(self, at: arb, after: arb) -> Any:
-        """h sum of 1/y^2 over the points of [at, after)."""
-        return self._step / at**2 + 1 / at - 1 / after
-
-
-# In transforms at low frequency, of about 5 ms each: half a minute.
-MOST_EFFORT = 6_000.0
 
 
 @final
@@ -302,8 +269,7 @@ class Composition:
         v = float(self.variance.mid())
         total = np.array([0.5 * v * z * (z + 1), v * (z + 0.5), v])
         for step, count in self.steps:
-            log_mass, mean, spread = step.rough(z)
-            total += count * np.array([log_mass, step.sign * mean, spread])
+            total += count * np.array(step.rough(z))
         return float(total[0]), float(total[1]), float(total[2])
 
     def decay(self, c: float, y: float) -> float:
@@ -343,7 +309,10 @@ class Reach:
         c = law.saddle(epsilon)
         need = -math.log(delta * tolerance)
         lead = law.rough(c)[0] - c * epsilon + need
-        reach = Reach(c, _period(law, c, epsilon, need), 1 / math.sqrt(law.rough(c)[2] + 1 / c**2))
+        # delta(eps - P) e^{-cP} <= e^{-cP}; delta(eps + P) e^{cP} by Chernoff at other tilts.
+        tilts = (c * np.geomspace(1.02, 6.0, 40)).tolist()
+        above = min((law.rough(t)[0] - t * epsilon + need) / (t - c) for t in tilts)
+        reach = Reach(c, max(need / c, above), 1 / math.sqrt(law.rough(c)[2] + 1 / c**2))
         while lead + law.decay(c, reach.frequency) - math.log(reach.frequency) > 0.0:
             reach = replace(reach, frequency=1.15 * reach.frequency)
             if reach.effort > MOST_EFFORT:
@@ -360,25 +329,19 @@ class Reach:
         return self.points * (1.0 + self.frequency / 100.0)
 
 
-def _period(law: Composition, c: float, epsilon: float, need: float) -> float:
-    """delta(eps - P) e^{-cP} <= e^{-cP}; delta(eps + P) e^{cP} by Chernoff at other tilts."""
-    tilts = c * np.geomspace(1.02, 6.0, 40)
-    above = [(law.rough(t)[0] - t * epsilon + need) / (t - c) for t in tilts.tolist()]
-    return max(need / c, float(min(above)))
-
-
 @final
 class RigorousLine:
     """The integrand on one line, sampled once; `delta_upper` then answers near one epsilon."""
 
     def __init__(self, law: Composition, reach: Reach) -> None:
-        self._law = law
-        self.c = arb(float(f"{reach.c:.6g}"))
+        self._law, self.c = law, arb(float(f"{reach.c:.6g}"))
         self._step = 2 * arb.pi() / arb(float(f"{reach.period:.6g}"))
-        count = reach.points
-        self._points = [acb(self.c, n * self._step) for n in range(count)]
-        self._values = [self._integrand(z) for z in self._points]
-        self._rest = self._beyond(count)
+        self._points = [acb(self.c, n * self._step) for n in range(reach.points)]
+        self._values = [self._log_transform(z).exp() / (z * (z + 1)) for z in self._points]
+        # What is left out: (h/pi) sum_{n >= points} |e^{K(c + iy)}| / y^2, y = nh.
+        lead = self._log_transform(acb(self.c)).real.exp() / arb.pi()
+        tail = Tail(law.steps, law.variance, self.c, self._step)
+        self._rest = upper(lead * tail.beyond(arb((self._step * reach.points).lower())))
 
     def _log_transform(self, z: acb) -> Any:
         """K(z) up to a multiple of 2 pi i, which exp does not see."""
@@ -387,20 +350,9 @@ class RigorousLine:
             total += count * step.transform(z).log()
         return total
 
-    def _integrand(self, z: acb) -> Any:
-        return self._log_transform(z).exp() / (z * (z + 1))
-
     def delta_upper(self, epsilon: arb) -> Any:
         """An upper bound on delta(epsilon)."""
-        terms = [
-            (value * (-z * epsilon).exp()).real
-            for z, value in zip(self._points, self._values, strict=True)
-        ]
+        pairs = zip(self._points, self._values, strict=True)
+        terms = [(value * (-z * epsilon).exp()).real for z, value in pairs]
         total = (terms[0] / 2 + sum(terms[1:], arb(0))) * self._step / arb.pi()
         return upper(total + self._rest * (-self.c * epsilon).exp())
-
-    def _beyond(self, count: int) -> Any:
-        """A bound on (h/pi) sum_{n >= count} |e^{K(c + iy)}| / y^2, y = nh."""
-        lead = self._log_transform(acb(self.c)).real.exp() / arb.pi()
-        tail = Tail(self._law.steps, self._law.variance, self.c, self._step)
-        return upper(lead * tail.beyond(arb((self._step * count).lower())))

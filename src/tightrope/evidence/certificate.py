@@ -23,7 +23,8 @@ from typing import Any, final
 import tightrope
 from tightrope.accounting import Account, AnalysisResult, account
 from tightrope.errors import InvalidInput, NotCertified
-from tightrope.evidence.files import FILE, check_plain, file_of, printable, read_json, write_text
+from tightrope.evidence.files import FILE as FILE
+from tightrope.evidence.files import check_plain, file_of, printable, read_json, write_text
 from tightrope.evidence.form import SCHEMAS, fault_of, faults, schema_of
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.evidence.statement import statement
@@ -33,12 +34,8 @@ from tightrope.process import Process
 from tightrope.process.codec import to_json
 from tightrope.validate import check_delta
 
-__all__ = ["code_fingerprint", "library", "Title", "SCHEMA", "SECTIONS", "FILE", "certify"]
-__all__ += ["sections_of", "chain_of", "titled", "unedited", "read", "known", "write"]
-__all__ += ["write_text"]
-
-
 _HERE = Path(tightrope.__file__).parent
+SCHEMA = "tightrope.certificate/2"
 
 
 @cache
@@ -69,11 +66,9 @@ class Title:
     people: int | None = None
 
     def __post_init__(self) -> None:
-        wrong = list(
-            faults(asdict(self), schema_of("tightrope.certificate/2")["properties"]["title"])
-        )
-        if wrong:
-            raise InvalidInput(f"This title cannot be written in a certificate. {wrong[0]}.")
+        wrong = next(faults(asdict(self), schema_of(SCHEMA)["properties"]["title"]), None)
+        if wrong is not None:
+            raise InvalidInput(f"This title cannot be written in a certificate. {wrong}.")
         check_plain(asdict(self))
         try:
             datetime.date.fromisoformat(self.date or "2000-01-01")
@@ -88,20 +83,14 @@ class Title:
             raise InvalidInput(f"A title is a JSON object with some of {', '.join(known)}.")
         return Title(**data)
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-SCHEMA = "tightrope.certificate/2"
+_UNTITLED = Title()
 _SECTIONS_1 = ("schema", "library", "process", "setting", "analysis", "claims", "run", "statement")
 SECTIONS = (*_SECTIONS_1[:-1], "title", "statement")
 
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
 TYPE_I_ERRORS = (1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.25, 0.5)
 ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-
-
-_UNTITLED = Title()
 
 
 def certify(
@@ -125,7 +114,7 @@ def certify(
         "analysis": analysis_of(finding, result, level),
         "claims": claims_of(guarantee, level),
         "run": None if run is None else run.as_dict(),
-        "title": title.as_dict(),
+        "title": asdict(title),
     }
     content["statement"] = statement(content)
     return {**content, "chain": chain_of(content)}
@@ -133,68 +122,64 @@ def certify(
 
 def analysis_of(finding: AnalysisResult, result: Account, delta: float) -> dict[str, Any]:
     second = result.second_method(delta)
+    theorems: Any = finding.theorems
     return {
         "key": finding.key,
         "name": finding.name,
         "kind": str(finding.kind),
-        "theorems": [_theorem(theorem) for theorem in finding.theorems],
+        "theorems": [
+            {
+                "name": theorem.NAME,
+                "source": str(theorem.SOURCE),
+                "module": f"{theorem.__module__}.{theorem.__name__}",
+                "error": _error_of(theorem),
+            }
+            for theorem in theorems
+        ],
         "refused": [f.name for f in result.findings if not f.applies],
         "second_method": {"verdict": str(second.verdict), "method": second.method},
     }
 
 
-def _theorem(theorem: Any) -> dict[str, str]:
-    """Where it is printed, and what its docstring says of its error."""
-    return {
-        "name": theorem.NAME,
-        "source": str(theorem.SOURCE),
-        "module": f"{theorem.__module__}.{theorem.__name__}",
-        "error": _heading(cleandoc(theorem.__doc__ or ""), "Error"),
-    }
-
-
-def _heading(text: str, name: str) -> str:
-    """One heading of a theorem's docstring, in one line."""
-    found = re.search(rf"^{name}: (.*?)(?=^\w[^:\n]*: |\Z)", text, re.MULTILINE | re.DOTALL)
+def _error_of(theorem: Any) -> str:
+    """What its docstring says under "Error", in one line."""
+    text = cleandoc(theorem.__doc__ or "")
+    found = re.search(r"^Error: (.*?)(?=^\w[^:\n]*: |\Z)", text, re.MULTILINE | re.DOTALL)
     return " ".join(found.group(1).split()) if found else "not stated"
 
 
 def claims_of(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """Epsilon at many deltas, points of the trade-off curve, Renyi divergences; safe ends."""
-    deltas = sorted({*DELTAS, delta}, reverse=True)
     of = guarantee
+
+    def epsilon(delta: float) -> Interval:
+        return of.loss_known(of.epsilon(delta))
+
+    def error(type_i: float) -> Interval:
+        return of.error_known(of.tradeoff(type_i), type_i)
+
+    def renyi(order: float) -> Interval:
+        return of.renyi_known(of.renyi(order))
+
+    deltas = sorted({*DELTAS, delta}, reverse=True)
     return {
-        "epsilon": [_claim("delta", d, lambda d: of.loss_known(of.epsilon(d))) for d in deltas],
-        "type_ii_error": [
-            _claim("type_i", a, lambda a: of.error_known(of.tradeoff(a), a), 1.0 - a)
-            for a in TYPE_I_ERRORS
-        ],
-        "renyi": [_claim("order", a, lambda a: of.renyi_known(of.renyi(a))) for a in ORDERS],
-        "advantage": _certified(lambda: of.loss_known(of.advantage()), 1.0),
+        "epsilon": [{"delta": d, **_certified(epsilon, d)} for d in deltas],
+        "type_ii_error": [{"type_i": a, **_certified(error, a, 1 - a)} for a in TYPE_I_ERRORS],
+        "renyi": [{"order": a, **_certified(renyi, a)} for a in ORDERS],
+        "advantage": _certified(lambda _: of.loss_known(of.advantage()), 0.0, 1.0),
     }
 
 
-def _claim(
-    name: str, at: float, view: Callable[[float], Interval], most: float = math.inf
+def _certified(
+    view: Callable[[float], Interval], at: float, most: float = math.inf
 ) -> dict[str, Any]:
-    return {name: at, **_certified(lambda: view(at), most)}
-
-
-def _certified(view: Callable[[], Interval], most: float) -> dict[str, Any]:
-    """Nothing is claimed where nothing could be certified."""
+    """Both ends; null, since JSON has no infinity, where nothing finite is certified."""
     try:
-        return _ends(view())
+        found = view(at)
     except NotCertified:
-        return _ends(Interval(0.0, most))
-
-
-def _ends(value: Interval) -> dict[str, Any]:
-    return {"lower": _finite(value.lower), "upper": _finite(value.upper)}
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: null says that nothing finite is claimed."""
-    return value if math.isfinite(value) else None
+        found = Interval(0.0, most)
+    ends = {"lower": found.lower, "upper": found.upper}
+    return {name: end if math.isfinite(end) else None for name, end in ends.items()}
 
 
 def sections_of(content: dict[str, Any]) -> tuple[str, ...]:
@@ -233,7 +218,7 @@ def titled(certificate: dict[str, Any], title: Title) -> dict[str, Any]:
     if certificate.get("schema") != SCHEMA:
         raise InvalidInput(f"Only {SCHEMA} has a title; certify the process again.")
     unedited(certificate)
-    kept = {name: certificate[name] for name in SECTIONS} | {"title": title.as_dict()}
+    kept = {name: certificate[name] for name in SECTIONS} | {"title": asdict(title)}
     return {**kept, "chain": chain_of(kept)}
 
 

@@ -1,13 +1,11 @@
-"""One line of a verdict. `verify.verify` makes them all, those about signatures included."""
+"""One line of a verdict, and what all lines come to. `verify.verify` makes the lines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import final
-
-__all__ = ["State", "Verdict", "Check", "stated", "yours", "verdict", "holds", "DECISIVE"]
-__all__ += ["NO_PROMISE"]
 
 DECISIVE = "statement"  # the last check: it is made from what all others have recomputed
 NO_PROMISE = "no promise"  # in its place where all is true, and protects no one
@@ -71,7 +69,7 @@ def yours(name: str, words: str) -> Check:
     return Check(name, None, words, State.YOURS)
 
 
-def verdict(checks: list[Check]) -> Verdict:
+def verdict(checks: Sequence[Check]) -> Verdict:
     """Undecided where a verification was cut short before its last line."""
     if any(check.holds is False for check in checks):
         return Verdict.FAILS
@@ -81,6 +79,6 @@ def verdict(checks: list[Check]) -> Verdict:
     return Verdict.PROMISES_NOTHING if NO_PROMISE in names else Verdict.UNDECIDED
 
 
-def holds(checks: list[Check]) -> bool:
+def holds(checks: Sequence[Check]) -> bool:
     """Does everything that was recomputed hold, and promise something?"""
     return verdict(checks) is Verdict.HOLDS

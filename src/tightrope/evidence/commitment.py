@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.evidence.files import read_most
-
-__all__ = ["new_key", "commit", "opens", "read_key", "write_key", "fingerprint_of_arrays"]
+from tightrope.evidence.files import read_most, write_text
 
 KEY_BYTES = 32
 
@@ -58,17 +55,7 @@ def _bytes(key: str) -> bytes:
 def write_key(key: str, path: str | Path) -> Path:
     """Store a key where only its owner may read it."""
     _bytes(key)
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.unfinished")  # never half a key
-    temporary.unlink(missing_ok=True)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(key + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, target)
-    return target
+    return write_text(path, key + "\n")
 
 
 def read_key(path: str | Path) -> str:
@@ -84,23 +71,17 @@ def fingerprint_of_arrays(*parts: Any) -> str:
     """SHA-256 over type, shape and every value of arrays (dense, sparse or lists)."""
     digest = hashlib.sha256()
     for part in parts:
-        for piece in _pieces(part):
+        pieces = [part]
+        if hasattr(part, "tocsr"):  # a sparse matrix: by rows, entries in order
+            rows = part.tocsr(copy=True)
+            rows.sum_duplicates()
+            pieces = [np.array(rows.shape), rows.indptr, rows.indices, rows.data]
+        for piece in pieces:
             array = np.asarray(piece)
             digest.update(f"{array.dtype.str}{array.shape}".encode())
-            plain = array.dtype.kind in "biufcSU"
-            digest.update(np.ascontiguousarray(array).tobytes() if plain else _texts(array))
+            if array.dtype.kind in "biufcSU":
+                digest.update(np.ascontiguousarray(array).tobytes())
+            else:  # values of no fixed size, such as text, one by one
+                texts = map(repr, array.ravel().tolist())
+                digest.update(b"".join(f"{len(text)} {text}".encode() for text in texts))
     return digest.hexdigest()
-
-
-def _pieces(part: object) -> list[Any]:
-    """A sparse matrix by rows, entries in order; anything else as it is."""
-    if not hasattr(part, "tocsr"):
-        return [part]
-    rows = part.tocsr(copy=True)
-    rows.sum_duplicates()
-    return [np.array(rows.shape), rows.indptr, rows.indices, rows.data]
-
-
-def _texts(array: Any) -> bytes:
-    """Values of no fixed size, such as text, one by one."""
-    return b"".join(f"{len(repr(v))} {v!r}".encode() for v in array.ravel().tolist())

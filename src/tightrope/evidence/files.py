@@ -14,17 +14,17 @@ import stat
 import tempfile
 import unicodedata
 from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["FILE", "file_of", "write_text", "write_bytes", "open_ordinary", "read_most"]
-__all__ += ["MOST_BYTES", "read_json", "parse", "check_plain", "canonical", "once", "printable"]
-__all__ += ["read_stream", "why_unread"]
-
-
 FILE = "certificate.json"
+MOST_BYTES = 4_000_000
+MOST_DEPTH = 40
+_MOST_INTEGER = 2**53 - 1
+_ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, format characters, surrogates, separators
 
 
 def file_of(path: str | Path) -> Path:
@@ -44,7 +44,11 @@ def open_ordinary(path: str | Path) -> BinaryIO:
 def read_most(path: str | Path, most: int) -> bytes:
     """An ordinary file of at most so many bytes."""
     with open_ordinary(path) as file:
-        raw = file.read(most + 1)
+        return _at_most(file, most)
+
+
+def _at_most(file: IO[bytes], most: int) -> bytes:
+    raw = file.read(most + 1)
     if len(raw) > most:
         raise InvalidInput(f"it is longer than {most:,} bytes")
     return raw
@@ -56,7 +60,7 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def write_bytes(path: str | Path, content: bytes) -> Path:
-    """A whole file or none; a link in its place is replaced, and what it led to stays as it is."""
+    """A whole file or none, for its owner alone; a link in its place is replaced, not followed."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, suffix=".part")
@@ -72,17 +76,10 @@ def write_bytes(path: str | Path, content: bytes) -> Path:
     return target
 
 
-MOST_BYTES = 4_000_000
-MOST_DEPTH = 40
-_MOST_INTEGER = 2**53 - 1
-_ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, format characters, surrogates, separators
-
-
 def read_json(path: Path) -> Any:
     """The data in an ordinary file; InvalidInput says why there are none."""
     try:
-        with open_ordinary(path) as file:
-            return _data(file)
+        return parse(read_most(path, MOST_BYTES).decode("utf-8"))
     except (InvalidInput, OSError, ValueError) as error:
         raise InvalidInput(f"{printable(path)} cannot be read: {why_unread(error)}.") from None
 
@@ -90,7 +87,7 @@ def read_json(path: Path) -> Any:
 def read_stream(file: IO[bytes]) -> Any:
     """The data in a stream that is open already."""
     try:
-        return _data(file)
+        return parse(_at_most(file, MOST_BYTES).decode("utf-8"))
     except ValueError as error:
         raise InvalidInput(f"Standard input cannot be read: {why_unread(error)}.") from None
 
@@ -112,23 +109,10 @@ def why_unread(error: Exception) -> str:
     return str(error)
 
 
-def _data(file: IO[bytes]) -> Any:
-    raw = file.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise InvalidInput(f"it is longer than {MOST_BYTES:,} bytes")
-    return parse(raw.decode("utf-8"))
-
-
 def parse(text: str) -> Any:
     """JSON under the rules above."""
     try:
-        data = json.loads(
-            text,
-            object_pairs_hook=once,
-            parse_float=_float,
-            parse_int=_integer,
-            parse_constant=_constant,
-        )
+        data = json.loads(text, object_pairs_hook=once, parse_constant=_constant)
     except RecursionError:
         raise InvalidInput(f"it is nested more than {MOST_DEPTH} deep") from None
     check_plain(data)
@@ -145,22 +129,6 @@ def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             )
         found[name] = value
     return found
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise InvalidInput(f"the number {text[:40]} is beyond every double")
-    return value
-
-
-def _integer(text: str) -> int:
-    if len(text) > 17 or abs(int(text)) > _MOST_INTEGER:
-        raise InvalidInput(_BEYOND.format(text[:40]))
-    return int(text)
-
-
-_BEYOND = "the integer {} is beyond 2^53, so readers may differ on it"
 
 
 def _constant(text: str) -> Any:
@@ -185,10 +153,11 @@ def check_plain(data: object, depth: int = 0) -> None:
         if odd is not None:
             raise InvalidInput(f"a text holds the character U+{ord(odd):04X}, which is not shown")
     elif isinstance(data, float):
-        _float(float.__repr__(data))
+        if not math.isfinite(data):
+            raise InvalidInput("a number is beyond every double")
     elif isinstance(data, int):
         if abs(data) > _MOST_INTEGER:
-            raise InvalidInput(_BEYOND.format("with so many digits"))
+            raise InvalidInput("an integer is beyond 2^53, so readers may differ on it")
     elif data is not None:
         raise InvalidInput(f"{type(data).__name__} is not a JSON value")
 
@@ -202,8 +171,7 @@ def printable(text: object) -> str:
     return "".join(c if c == "\n" or not _acts(c) else f"\\u{ord(c):04x}" for c in str(text))
 
 
-# ---- one form of each content, so that any tool finds the same bytes (RFC 8785)
-def canonical(data: object) -> bytes:
+def canonical(data: Any) -> bytes:
     """Keys in the order of UTF-16, no spaces, numbers as ECMAScript writes them; as UTF-8."""
     return _written(data).encode("utf-8")
 
@@ -220,26 +188,19 @@ def _written(data: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """The shortest digits that give the double back, laid out as in ECMAScript does."""
+    """The shortest digits that give the double back, laid out as ECMAScript does."""
     if value == 0.0:
         return "0"
-    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
-    whole, _, part = mantissa.partition(".")
-    part = "" if part == "0" else part
-    point = len(whole) + int(exponent or 0)  # digits before the decimal point
-    raw = whole + part
-    digits = raw.lstrip("0")
-    point -= len(raw) - len(digits)
-    digits = digits.rstrip("0")
-    return ("-" if value < 0.0 else "") + _laid_out(digits, point)
-
-
-def _laid_out(digits: str, point: int) -> str:
+    negative, numbers, exponent = Decimal(repr(value)).normalize().as_tuple()
+    digits = "".join(map(str, numbers))
+    point = len(digits) + int(exponent)  # digits before the decimal point
     if len(digits) <= point <= 21:
-        return digits + "0" * (point - len(digits))
-    if 0 < point <= 21:
-        return f"{digits[:point]}.{digits[point:]}"
-    if -6 < point <= 0:
-        return f"0.{'0' * -point}{digits}"
-    rest = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{digits[0]}{rest}e{'+' if point > 0 else '-'}{abs(point - 1)}"
+        text = digits.ljust(point, "0")
+    elif 0 < point <= 21:
+        text = f"{digits[:point]}.{digits[point:]}"
+    elif -6 < point <= 0:
+        text = f"0.{'0' * -point}{digits}"
+    else:
+        rest = f".{digits[1:]}" if len(digits) > 1 else ""
+        text = f"{digits[0]}{rest}e{point - 1:+d}"
+    return "-" * negative + text

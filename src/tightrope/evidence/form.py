@@ -11,12 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeGuard
+from typing import Any
 
 from tightrope.errors import InvalidInput
 from tightrope.evidence.files import check_plain
-
-__all__ = ["SCHEMAS", "schema_of", "faults", "fault_of"]
 
 SCHEMAS = {f"tightrope.certificate/{n}": f"certificate-{n}.schema.json" for n in (1, 2)}
 
@@ -45,14 +43,28 @@ def faults(
 ) -> Iterator[str]:
     """Every way in which a value is not what the schema asks for, with its place."""
     root = schema if root is None else root
-    where = at or "the certificate"
+    table: dict[str, Any] = value if isinstance(value, dict) else {}
     for word, asked in schema.items():
-        if word in _MEANINGLESS:
-            continue
-        if word in _INSIDE:
-            yield from _INSIDE[word](value, schema, root, at)
-        elif not _WORDS[word](value, asked):
-            yield f"{where}: {word} must be {json.dumps(asked)[:200]}"
+        if word == "$ref":
+            yield from faults(value, root["$defs"][asked.removeprefix("#/$defs/")], root, at)
+        elif word == "properties":
+            for name in asked:
+                if name in table:
+                    yield from faults(table[name], asked[name], root, f"{at}.{name}".lstrip("."))
+        elif word == "additionalProperties":
+            for name in sorted(table.keys() - schema.get("properties", {}).keys()):
+                if asked is False:
+                    yield f"{at or 'the certificate'}: unknown key {name[:80]!r}"
+                else:
+                    yield from faults(table[name], asked, root, f"{at}.{name[:80]!r}")
+        elif word == "propertyNames":
+            for name in table:
+                yield from faults(name, asked, root, f"a key of {at}")
+        elif word == "items":
+            for index, item in enumerate(value if isinstance(value, list) else ()):
+                yield from faults(item, asked, root, f"{at}[{index}]")
+        elif word not in _MEANINGLESS and not _WORDS[word](value, asked):
+            yield f"{at or 'the certificate'}: {word} must be {json.dumps(asked)[:200]}"
 
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
@@ -66,10 +78,6 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _typed(value: object, asked: Any) -> bool:
-    return any(_TYPES[name](value) for name in ([asked] if isinstance(asked, str) else asked))
-
-
 def _same(value: object, asked: Any) -> bool:
     return type(value) is type(asked) and value == asked
 
@@ -81,7 +89,9 @@ def _where(kind: str, holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any],
 
 _MEANINGLESS = {"$schema", "$defs", "title", "description"}
 _WORDS: dict[str, Callable[[Any, Any], bool]] = {
-    "type": _typed,
+    "type": lambda v, asked: any(
+        _TYPES[name](v) for name in ([asked] if isinstance(asked, str) else asked)
+    ),
     "const": _same,
     "enum": lambda value, asked: any(_same(value, one) for one in asked),
     "pattern": _where("string", lambda v, asked: re.search(asked, v) is not None),
@@ -93,54 +103,4 @@ _WORDS: dict[str, Callable[[Any, Any], bool]] = {
     "maximum": _where("number", lambda v, most: v <= most),
     "exclusiveMinimum": _where("number", lambda v, least: v > least),
     "required": _where("object", lambda v, names: set(names) <= set(v)),
-}
-
-
-def _properties(
-    value: object, schema: dict[str, Any], root: Mapping[str, Any], at: str
-) -> Iterator[str]:
-    for name, inner in schema["properties"].items():
-        if isinstance(value, dict) and name in value:
-            yield from faults(value[name], inner, root, f"{at}.{name}".lstrip("."))
-
-
-def _others(value: Any, schema: dict[str, Any], root: Mapping[str, Any], at: str) -> Iterator[str]:
-    allowed = schema["additionalProperties"]
-    for name in sorted(set(value) - set(schema.get("properties", ()))) if _is_table(value) else ():
-        if allowed is False:
-            yield f"{at or 'the certificate'}: unknown key {name[:80]!r}"
-        else:
-            yield from faults(value[name], allowed, root, f"{at}.{name[:80]!r}")
-
-
-def _names(
-    value: object, schema: dict[str, Any], root: Mapping[str, Any], at: str
-) -> Iterator[str]:
-    for name in value if _is_table(value) else ():
-        yield from faults(name, schema["propertyNames"], root, f"a key of {at}")
-
-
-def _items(
-    value: object, schema: dict[str, Any], root: Mapping[str, Any], at: str
-) -> Iterator[str]:
-    for index, item in enumerate(value) if isinstance(value, list) else ():
-        yield from faults(item, schema["items"], root, f"{at}[{index}]")
-
-
-def _reference(
-    value: object, schema: dict[str, Any], root: Mapping[str, Any], at: str
-) -> Iterator[str]:
-    yield from faults(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)
-
-
-def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)
-
-
-_INSIDE: dict[str, Callable[[Any, dict[str, Any], Any, str], Iterator[str]]] = {
-    "properties": _properties,
-    "additionalProperties": _others,
-    "propertyNames": _names,
-    "items": _items,
-    "$ref": _reference,
 }

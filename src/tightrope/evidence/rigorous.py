@@ -10,9 +10,7 @@ Needs python-flint: pip install 'tightrope[rigorous]'.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, NamedTuple
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.evidence.check import Check, yours
@@ -30,11 +28,6 @@ from tightrope.process import (
 from tightrope.process.codec import from_json
 from tightrope.theorems.stopping_times import covering
 
-if TYPE_CHECKING:
-    from flint import arb
-
-__all__ = ["reprove", "prove_epsilon"]
-
 # Relative slack in epsilon, smallest first: the claim itself is often exact to 13 digits.
 SLACKS = (0.0, *(10.0**-k for k in range(13, 1, -1)))
 ROUNDING = 1e-6
@@ -43,9 +36,7 @@ TOLERANCES = (1e-11, 1e-8, 1e-5, 1e-3)
 _BITS = 96
 
 
-@final
-@dataclass(frozen=True)
-class Proof:
+class Proof(NamedTuple):
     """(epsilon (1 + slack), delta)-DP is proved; slack is None where no listed one could be.
 
     A slack within the rounding of the claim counts as a proof of it; a larger one proves less.
@@ -78,10 +69,10 @@ def reprove(certificate: dict[str, Any]) -> Check:
         words = f"epsilon = {proof.epsilon!r} could not be proved, nor {1 + SLACKS[-1]} times it"
         return Check(name, False, words)
     extra = f" (1 + {proof.slack:g})" if proof.slack else ""
+    shown = f"({proof.epsilon!r}{extra}, {delta:g})-DP"
     if not proof.holds:
-        words = f"only ({proof.epsilon!r}{extra}, {delta:g})-DP could be proved: claim that epsilon"
-        return Check(name, False, words)
-    return Check(name, True, f"proved: ({proof.epsilon!r}{extra}, {delta:g})-DP")
+        return Check(name, False, f"only {shown} could be proved: claim that epsilon")
+    return Check(name, True, f"proved: {shown}")
 
 
 def prove_epsilon(process: Process, epsilon: float, delta: float) -> Proof:
@@ -97,44 +88,28 @@ def prove_epsilon(process: Process, epsilon: float, delta: float) -> Proof:
             f"Balls prove epsilon > 0 at delta in (0, 1); got epsilon {epsilon}, delta {delta}."
         )
     with flint.ctx.workprec(_BITS):
-        worst = max((_slack(law, epsilon, delta) for law in _laws(process)), key=_rank, default=0.0)
-    return Proof(epsilon, delta, worst)
-
-
-def _rank(slack: float | None) -> float:
-    return float("inf") if slack is None else slack
+        slacks = [_slack(law, epsilon, delta) for law in _laws(process)]
+    proved = [slack for slack in slacks if slack is not None]
+    return Proof(epsilon, delta, max(proved, default=0.0) if proved == slacks else None)
 
 
 def _slack(law: Any, epsilon: float, delta: float) -> float | None:
     """With the finest sum that is affordable; a coarser one proves a little less."""
     from flint import arb
 
-    from tightrope.evidence.ball_arithmetic import (
-        MOST_EFFORT,
-        TOO_SLOW,
-        Reach,
-        RigorousLine,
-        gaussian_delta,
-    )
+    from tightrope.evidence import ball_arithmetic as balls
 
-    if law.never_above(arb(epsilon)):
+    exact, bound = arb(epsilon), balls.gaussian_delta(law.variance)
+    if law.never_above(exact):
         return 0.0
-    if not law.steps:
-        return _smallest(gaussian_delta(law.variance), epsilon, delta)
-    reaches = (Reach.of(law, epsilon, delta, tolerance) for tolerance in TOLERANCES)
-    affordable = next((reach for reach in reaches if reach.effort <= MOST_EFFORT), None)
-    if affordable is None:
-        raise NotCertified(TOO_SLOW)
-    return _smallest(RigorousLine(law, affordable).delta_upper, epsilon, delta)
-
-
-def _smallest(bound: Callable[[arb], arb], epsilon: float, delta: float) -> float | None:
-    from flint import arb
-
-    for slack in SLACKS:
-        if bound(arb(epsilon) * (1 + arb(slack))) <= arb(delta):
-            return slack
-    return None
+    if law.steps:
+        reaches = (balls.Reach.of(law, epsilon, delta, tolerance) for tolerance in TOLERANCES)
+        reach = next((reach for reach in reaches if reach.effort <= balls.MOST_EFFORT), None)
+        if reach is None:
+            raise NotCertified(balls.TOO_SLOW)
+        bound = balls.RigorousLine(law, reach).delta_upper
+    holding = (s for s in SLACKS if bound(exact * (1 + arb(s))) <= arb(delta))
+    return next(holding, None)
 
 
 def _laws(process: Process) -> list[Any]:
@@ -147,7 +122,8 @@ def _laws(process: Process) -> list[Any]:
     for part, times in parts_of(process).items():
         if times == 0:
             continue
-        rate, mu = _step(part)
+        rate, distance, noise = _step(part)
+        mu = distance / arb(noise) if noise is not None else arb(distance)
         if rate == 1.0:
             variance += times * mu**2
         elif rate > 0.0:
@@ -160,20 +136,18 @@ def _laws(process: Process) -> list[Any]:
     ]
 
 
-def _step(part: Process) -> tuple[float, Any]:
-    """(rate, mu as a ball) of one release; refuses what has no pair here."""
-    from flint import arb
-
+def _step(part: Process) -> tuple[float, float, float | None]:
+    """(rate, d, noise) of one release, of mu = d/noise, or d itself; refuses what has no pair."""
     if isinstance(part, DeclaredGaussianDP):
-        return 1.0, arb(part.mu)
+        return 1.0, part.mu, None
     if isinstance(part, GaussianMechanism) and part.noise_multiplier > 0:
-        return 1.0, 1 / arb(part.noise_multiplier)
+        return 1.0, 1, part.noise_multiplier
     if isinstance(part, NoisySGD) and part.noise_multiplier > 0:
         replaced = part.adjacency is Adjacency.REPLACE_ONE
         if isinstance(part.sampling, FullBatch):
-            return 1.0, (2 if replaced else 1) / arb(part.noise_multiplier)
+            return 1.0, 2 if replaced else 1, part.noise_multiplier
         if isinstance(part.sampling, PoissonSampling) and not replaced:
-            return part.sampling.rate, 1 / arb(part.noise_multiplier)
+            return part.sampling.rate, 1, part.noise_multiplier
     raise NotCertified(
         f"{part} has no proof in balls; there is one for Gaussian mechanisms, full batches, and "
         "Poisson sampling under add-or-remove or zero-out neighbours."

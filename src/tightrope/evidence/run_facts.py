@@ -7,12 +7,10 @@ covers; they stay in the run folder.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, final
-
-__all__ = ["IsolationFacts", "IsolationPeriod", "Measured", "RunFacts", "Spent"]
-__all__ += ["isolation_words"]
 
 
 @final
@@ -66,8 +64,7 @@ class IsolationFacts:
 
     def as_dict(self) -> dict[str, Any]:
         """The section as JSON data."""
-        periods = [{**asdict(one), "programs": list(one.programs)} for one in self.examples]
-        return {**asdict(self), "examples": periods}
+        return _plain(self)
 
     @staticmethod
     def from_dict(section: dict[str, Any]) -> IsolationFacts:
@@ -77,6 +74,10 @@ class IsolationFacts:
             for one in section["examples"]
         )
         return IsolationFacts(**{**section, "examples": tuple(periods)})
+
+
+def _plain(facts: Any) -> dict[str, Any]:
+    return json.loads(json.dumps(asdict(facts)))  # type: ignore[no-any-return]
 
 
 def isolation_words(section: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -131,19 +132,9 @@ class RunFacts:
 
     def as_dict(self) -> dict[str, Any]:
         """The section as JSON data."""
-        budget = (
-            None
-            if self.budget is None
-            else dict(zip(("epsilon", "delta"), self.budget, strict=True))
-        )
-        section = asdict(self)
-        del section["isolation"]
-        if self.isolation is not None:
-            section["isolation"] = self.isolation.as_dict()
-        return {
-            **section,
-            "not_private_because": list(self.not_private_because),
-            "budget": budget,
-            "history": [asdict(row) for row in self.history],
-            "measured": [asdict(row) for row in self.measured],
-        }
+        section = _plain(self)
+        if self.budget is not None:
+            section["budget"] = dict(zip(("epsilon", "delta"), self.budget, strict=True))
+        if self.isolation is None:
+            del section["isolation"]
+        return section

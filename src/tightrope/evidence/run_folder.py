@@ -16,20 +16,17 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.evidence.check import Check, yours
 from tightrope.evidence.commitment import opens, read_key
-from tightrope.evidence.files import FILE, open_ordinary, parse, why_unread
+from tightrope.evidence.files import FILE, open_ordinary, parse, read_most, why_unread
 from tightrope.process import Sequence, StoppedAtWill, UserLevel
 from tightrope.process.codec import from_json
 from tightrope.process.composite import steps_of
-
-__all__ = ["Diagnostic", "read_diagnostics", "Mark", "next_mark", "folder_checks"]
-
 
 DIAGNOSTICS = "diagnostics.jsonl"
 
@@ -62,11 +59,11 @@ def read_diagnostics(folder: str | Path) -> list[Diagnostic]:
     return [row for _, row in sorted({row.step: row for row in rows}.items())]
 
 
-JOURNAL, HEAD, LATEST, KEY = "journal.jsonl", "journal.head", "latest", "data.key"
-_LOCK = "lock"
+JOURNAL, HEAD, LATEST, KEY, LOCK = "journal.jsonl", "journal.head", "latest", "data.key", "lock"
 _SNAPSHOT = re.compile(r"step-[0-9]{9,}-[0-9a-f]{64}")
-_LONGEST_LINE = 1 << 16  # bytes; a seeded run proves one sum of each rank in a line
+_LONGEST_LINE = 1 << 20  # bytes; a seeded run proves one sum of each rank in a line
 _MOST_STATE = 1 << 28  # bytes: the state of the optimizer is part of it
+_UNREADABLE = (TightropeError, OSError, ValueError, TypeError, LookupError, AttributeError)
 
 
 @final
@@ -77,30 +74,105 @@ class Mark(NamedTuple):
     chain: str
 
 
+_START = Mark(0, "")
+
+
 def next_mark(mark: Mark, content: bytes) -> Mark:
     """The place after one more line."""
     return Mark(mark.lines + 1, hashlib.sha256(mark.chain.encode() + content).hexdigest())
 
 
 @final
-class _Journal(NamedTuple):
-    """What a journal counts: the last release, and whether all were made by private parts."""
+@dataclass
+class Counted:
+    """What the lines of a journal add up to.
 
-    run: str
-    releases: int
-    private: bool
-    reservation: str | None
-    lines: int
+    last: the last release that may have been seen. private: whether all were made by private parts.
+    digests: of the releases of a seeded run. size: of all lines, in bytes.
+    """
+
+    run: str = ""
+    last: int = 0
+    private: bool = True
+    reservation: str | None = None
+    digests: dict[int, str] = field(default_factory=dict)
+    mark: Mark = _START
+    size: int = 0
+
+    def line(self, entry: dict[str, Any]) -> bytes:
+        """One more line, as it is written."""
+        content = json.dumps(entry).encode()
+        return content + b" " + next_mark(self.mark, content).chain.encode() + b"\n"
+
+    def follow(self, line: bytes) -> None:
+        """Count one more line, which must continue the chain."""
+        content, _, chain = line[:-1].rpartition(b" ")
+        mark = next_mark(self.mark, content)
+        if chain.decode("ascii", "replace") != mark.chain:
+            raise InvalidInput(f"line {mark.lines} is not as it was written")
+        entry = parse(content.decode())
+        self.mark, self.size = mark, self.size + len(line)
+        self.run = entry.get("run", self.run)
+        self.last = max(self.last, entry.get("release", 0))
+        self.private = self.private and entry.get("private", True)
+        self.reservation = entry.get("reservation", self.reservation)
+        if "proves" in entry:
+            self.digests[entry["proves"]] = entry["digest"]
+
+
+def read_journal(folder: Path, run: str, known: Mark) -> Counted:
+    """Every line; refused where they do not lead through the head and a place known elsewhere.
+
+    InvalidInput says what is wrong. run: the name of the run that it must be the journal of.
+    """
+    try:
+        words = read_most(folder / HEAD, 200).decode("ascii", "replace").split()
+        places, met, counted = {Mark(int(words[0]), *words[1:]), known}, set[Mark](), Counted()
+        with open_ordinary(folder / JOURNAL) as file:
+            while line := file.readline(_LONGEST_LINE):
+                if not line.endswith(b"\n"):
+                    break  # torn by a crash: nothing was released for it
+                counted.follow(line)
+                met |= {counted.mark} & places
+    except _UNREADABLE as error:
+        raise InvalidInput(_reason(error)) from None
+    if met != places:
+        most = max(place.lines for place in places - met)
+        raise InvalidInput(f"{most} lines were written, and the {counted.mark.lines} are not those")
+    if counted.run != run:
+        raise InvalidInput("it is the journal of another run than the stored state")
+    return counted
+
+
+def read_state(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The stored state that `latest` names: in this folder, and with the hash of its name."""
+    try:
+        name = read_most(folder / LATEST, 200).decode("ascii", "replace").strip()
+        if _SNAPSHOT.fullmatch(name) is None:
+            raise InvalidInput(f"{LATEST} names no stored state of this folder: {name[:80]!r}")
+        if (folder / name).is_symlink():
+            raise InvalidInput(f"{name[:14]}... is a link, and not in this folder")
+        raw = read_most(folder / name / "state.json", _MOST_STATE)
+        if hashlib.sha256(raw).hexdigest() != name.rpartition("-")[2]:
+            raise InvalidInput(f"the stored state {name[:14]}... is not what its name says")
+        return folder / name, json.loads(raw)
+    except _UNREADABLE as error:
+        raise InvalidInput(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    words = why_unread(error) if isinstance(error, OSError | ValueError) else str(error)
+    where = f"{Path(error.filename).name}: " if getattr(error, "filename", None) else ""  # type: ignore[attr-defined]
+    return f"{where}{words}"[:400]
 
 
 def folder_checks(
     folder: Path, certificate: dict[str, Any], ledger: str | None = None
 ) -> Iterator[Check]:
     """What the files of a run folder say about its certificate. ledger: of its data set, a url."""
-    if not any((folder / name).exists() for name in (JOURNAL, HEAD, LATEST)) and not any(
-        folder.glob("step-*")
-    ):
-        if (folder / _LOCK).exists():  # only a run leaves it, and a copy of a certificate has none
+    stored = [*folder.glob("step-*"), *(folder / name for name in (JOURNAL, HEAD, LATEST))]
+    if not any(path.exists() for path in stored):
+        if (folder / LOCK).exists():  # only a run leaves it, and a copy of a certificate has none
             yield Check("journal", False, "a run was stored here, and its journal is gone")
             return
         yield yours("journal", "none in this folder, so nothing here counts what was released")
@@ -108,12 +180,16 @@ def folder_checks(
             yield yours("ledger", "without a journal it is not known which reservation to ask for")
         return
     try:
-        state = _state(folder)
-        journal = _journal(folder, state)
-    except (TightropeError, OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        snapshot, state = read_state(folder)
+        journal = read_journal(folder, state["run"], Mark(*state["journal"]))
+        if not journal.last >= state["step"]:
+            words = f"{state['step']} steps are stored, and {journal.last} releases counted"
+            raise InvalidInput(words)
+    except _UNREADABLE as error:
         yield Check("journal", False, _reason(error))
         return
-    yield Check("journal", True, f"{journal.lines} lines lead to its head and to the stored state")
+    lines = journal.mark.lines
+    yield Check("journal", True, f"{lines} lines lead to its head and to the stored state")
     run = certificate["run"]
     if run is None or run["kind"] != "training":
         yield Check("releases", False, "the folder is of a training, the certificate is not")
@@ -124,77 +200,15 @@ def folder_checks(
     yield _isolation(run, state)
     yield _data(folder, run, state)
     yield _ledger(folder, process, journal, ledger)
-    yield _tensors(folder, state)
+    yield _tensors(snapshot, state)
 
 
-def _reason(error: Exception) -> str:
-    words = why_unread(error) if isinstance(error, OSError | ValueError) else str(error)
-    where = f"{Path(error.filename).name}: " if getattr(error, "filename", None) else ""  # type: ignore[attr-defined]
-    return f"{where}{words}"[:400]
-
-
-# ---- what is stored
-def _state(folder: Path) -> dict[str, Any]:
-    """The stored state that `latest` names: in this folder, and with the hash of its name."""
-    with open_ordinary(folder / LATEST) as file:
-        name = file.read(200).decode("ascii", "replace").strip()
-    if _SNAPSHOT.fullmatch(name) is None:
-        raise InvalidInput(f"{LATEST} names no stored state of this folder: {name[:80]!r}")
-    if (folder / name).is_symlink():
-        raise InvalidInput(f"{name[:14]}... is a link, and not in this folder")
-    with open_ordinary(folder / name / "state.json") as file:
-        raw = file.read(_MOST_STATE + 1)
-    if len(raw) > _MOST_STATE or hashlib.sha256(raw).hexdigest() != name.rpartition("-")[2]:
-        raise InvalidInput(f"the stored state {name[:14]}... is not what its name says")
-    state = json.loads(raw)
-    state["folder"] = name
-    return state  # type: ignore[no-any-return]
-
-
-def _journal(folder: Path, state: dict[str, Any]) -> _Journal:
-    """Every line, chained; refused where it does not lead through the head or the stored state."""
-    known = {_head(folder), Mark(*state["journal"])}
-    mark, met = Mark(0, ""), set[Mark]()
-    run, releases, private, reservation = "", 0, True, None
-    with open_ordinary(folder / JOURNAL) as file:
-        while line := file.readline(_LONGEST_LINE):
-            if not line.endswith(b"\n"):
-                break  # torn by a crash: nothing was released for it
-            content, _, chain = line[:-1].rpartition(b" ")
-            mark = next_mark(mark, content)
-            if chain.decode("ascii", "replace") != mark.chain:
-                raise InvalidInput(f"line {mark.lines} is not as it was written")
-            met |= {mark} & known
-            entry = parse(content.decode())
-            run = entry.get("run", run)
-            releases = max(releases, entry.get("release", 0))
-            private = private and entry.get("private", True)
-            reservation = entry.get("reservation", reservation)
-    if met != known:
-        most = max(place.lines for place in known - met)
-        raise InvalidInput(f"{most} lines were written, and the {mark.lines} here are not those")
-    if run != state["run"]:
-        raise InvalidInput("it is the journal of another run than the stored state")
-    if not releases >= state["step"]:
-        raise InvalidInput(f"{state['step']} steps are stored, and {releases} releases counted")
-    return _Journal(run, releases, private, reservation, mark.lines)
-
-
-def _head(folder: Path) -> Mark:
-    with open_ordinary(folder / HEAD) as file:
-        words = file.read(200).decode("ascii", "replace").split()
-    if len(words) != 2 or not words[0].isdecimal():
-        raise InvalidInput(f"{HEAD} cannot be read")
-    return Mark(int(words[0]), words[1])
-
-
-# ---- what the certificate says of it
-def _releases(run: dict[str, Any], journal: _Journal) -> Check:
+def _releases(run: dict[str, Any], journal: Counted) -> Check:
     """All that was counted is in the certificate, and was as private as it says."""
     if run["private"] and not journal.private:
         return Check("releases", False, "the journal holds releases that were not private")
-    same = run["steps"] == journal.releases
-    words = f"{journal.releases} counted by the journal, {run['steps']} in the certificate"
+    same = run["steps"] == journal.last
+    words = f"{journal.last} counted by the journal, {run['steps']} in the certificate"
     return Check("releases", same, words)
 
 
@@ -245,12 +259,10 @@ def _stated_before(run: dict[str, Any], process: Any, state: dict[str, Any]) -> 
     """Whether the stored run had the budget, or the plan, that the certificate states."""
     budget = run["budget"]
     pair = "None" if budget is None else f"{budget['epsilon']!r}, delta={budget['delta']!r}, "
-    if not state["facts"]["budget"].startswith(pair if budget is None else _BUDGET + pair):
+    pair = pair if budget is None else f"Budget(epsilon={pair}"
+    if not state["facts"]["budget"].startswith(pair):
         return False
     return run["length"] != "planned" or bool(state["length"]["planned"] == steps_of(process))
-
-
-_BUDGET = "Budget(epsilon="
 
 
 def _isolation(run: dict[str, Any], state: dict[str, Any]) -> Check:
@@ -287,14 +299,18 @@ def _data(folder: Path, run: dict[str, Any], state: dict[str, Any]) -> Check:
     return Check("data", same, f"the commitment {words}")
 
 
-def _tensors(folder: Path, state: dict[str, Any]) -> Check:
+def sha256_of(path: Path) -> str:
+    with open_ordinary(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def _tensors(snapshot: Path, state: dict[str, Any]) -> Check:
     """The weights are those that the stored state names; nothing of them is loaded."""
     for part, expected in state["sha256"].items():
-        if not re.fullmatch(r"\w+", part):
+        if not re.fullmatch(r"\w+(-[0-9]+)?", part):
             return Check("weights", False, f"the stored state names a part {part[:80]!r}")
         try:
-            with open_ordinary(folder / state["folder"] / f"{part}.safetensors") as file:
-                found = _sha256(file)
+            found = sha256_of(snapshot / f"{part}.safetensors")
         except (OSError, InvalidInput) as error:
             return Check("weights", False, _reason(error))
         if found != expected:
@@ -302,23 +318,15 @@ def _tensors(folder: Path, state: dict[str, Any]) -> Check:
     return Check("weights", True, f"{len(state['sha256'])} files as they were stored")
 
 
-def _sha256(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
-
-
-def _ledger(folder: Path, process: Any, journal: _Journal, url: str | None) -> Check:
+def _ledger(folder: Path, process: Any, journal: Counted, url: str | None) -> Check:
     """The reservation that the journal names: of this process, and announced as far as it went."""
     name = journal.reservation
+    none = "the journal names no reservation, so no ledger counts this run"
     if url is None:
-        words = "the journal names no reservation, so no ledger counts this run"
-        if name is not None:
-            words = f"reservation {name}: give --ledger to have it checked"
-        return yours("ledger", words)
+        given = f"reservation {name}: give --ledger to have it checked"
+        return yours("ledger", none if name is None else given)
     if name is None:
-        return Check("ledger", False, "the journal names no reservation: no ledger counts this run")
+        return Check("ledger", False, none)
     try:
         found = _reservation(url, name)
     except TightropeError as error:
@@ -327,22 +335,19 @@ def _ledger(folder: Path, process: Any, journal: _Journal, url: str | None) -> C
         return Check("ledger", False, f"no data set of this ledger has a reservation {name}")
     dataset, reservation = found
     counted = reservation.spent if reservation.settled is None else reservation.settled
-    if counted < journal.releases:
-        words = f"{dataset}: {counted} steps are counted, the journal has {journal.releases}"
+    if counted < journal.last:
+        words = f"{dataset}: {counted} steps are counted, the journal has {journal.last}"
         return Check("ledger", False, words)
-    if not _alike(reservation.process, process):
-        return Check("ledger", False, f"{dataset}: reservation {name} is for another process")
+    # The same sampling, noise and neighbours; a run may end before all that was reserved.
+    reserved, ran = _steps_of(reservation.process), _steps_of(process)
+    for part in ("sampling", "noise_multiplier", "adjacency", "strategy"):
+        if getattr(reserved, part, None) != getattr(ran, part, None):
+            words = f"{dataset}: reservation {name} is for another process"
+            return Check("ledger", False, words)
     words = f"{dataset}: {counted} steps counted for reservation {name}"
-    return Check("ledger", True, words + _settled_with(folder, reservation.certificate))
-
-
-def _settled_with(folder: Path, named: str | None) -> str:
-    """A signature or a title changes the file, so another hash is a remark and no fault."""
-    if named is None:
-        return ""
-    with open_ordinary(folder / FILE) as file:
-        same = _sha256(file) == named
-    return "" if same else "; it was settled with another file (was this one signed since?)"
+    if reservation.certificate not in (None, sha256_of(folder / FILE)):  # a remark, and no fault
+        words += "; it was settled with another file (was this one signed since?)"
+    return Check("ledger", True, words)
 
 
 def _reservation(url: str, name: str) -> tuple[str, Any] | None:
@@ -361,13 +366,6 @@ def _reservation(url: str, name: str) -> tuple[str, Any] | None:
     if damaged:
         raise NotCertified(f"reservation {name} was not found, and a log is damaged: {damaged[0]}")
     return None
-
-
-def _alike(reserved: Any, ran: Any) -> bool:
-    """The same sampling, noise and neighbours; a run may end before all that was reserved."""
-    reserved, ran = _steps_of(reserved), _steps_of(ran)
-    names = ("sampling", "noise_multiplier", "adjacency", "strategy")
-    return all(getattr(reserved, name, None) == getattr(ran, name, None) for name in names)
 
 
 def _steps_of(process: Any) -> Any:

@@ -26,12 +26,7 @@ from tightrope.evidence.form import faults, schema_of
 if TYPE_CHECKING:
     from tightrope.ledger.log import LogEntry
 
-__all__ = ["new_key_pair", "signature_by", "signed", "detached", "read_detached", "Trust"]
-__all__ += ["signature_line", "payload", "signature_of", "head_signer", "check_signatures"]
-
-
 _NEWEST, _DETACHED = "tightrope.certificate/2", "tightrope.signature/1"
-_MISSING = "not checked: signatures need cryptography (pip install 'tightrope[sign]')"
 
 
 def payload(certificate: dict[str, Any]) -> bytes:
@@ -39,13 +34,22 @@ def payload(certificate: dict[str, Any]) -> bytes:
     return canonical({k: v for k, v in certificate.items() if k != "signatures"})
 
 
+def _tools() -> tuple[Any, Any]:
+    """The modules for keys, and for writing and reading them."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise MissingTool("Signatures need cryptography: pip install 'tightrope[sign]'.") from None
+    return ed25519, serialization
+
+
 # ---- keys
 def new_key_pair(path: str | Path) -> tuple[Path, Path]:
     """A secret key that only its owner may read, and its public half beside it (.pub)."""
-    private = _tools().Ed25519PrivateKey.generate()
+    ed25519, serial = _tools()
+    private, pem = ed25519.Ed25519PrivateKey.generate(), serial.Encoding.PEM
     secret, public = Path(path), Path(f"{path}.pub")
-    serial = _serialization()
-    pem = serial.Encoding.PEM
     inner = private.private_bytes(pem, serial.PrivateFormat.PKCS8, serial.NoEncryption())
     outer = private.public_key().public_bytes(pem, serial.PublicFormat.SubjectPublicKeyInfo)
     _write_new(public, outer, 0o644)
@@ -70,8 +74,7 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
 
 
 def _secret(path: str | Path) -> Any:
-    load = _serialization().load_pem_private_key
-    found = _loaded(path, lambda raw: load(raw, None), "PrivateKey", "secret")
+    found = _key(path, "secret")
     if os.name == "posix" and Path(path).stat().st_mode & 0o077:
         raise InvalidInput(
             f"{printable(path)} can be read by others. Allow only yourself to read it (chmod 600), "
@@ -80,52 +83,34 @@ def _secret(path: str | Path) -> Any:
     return found
 
 
-def _public(path: str | Path) -> Any:
-    load = _serialization().load_pem_public_key
-    return _loaded(path, load, "PublicKey", "public")
-
-
-def _loaded(path: str | Path, load: Callable[..., object], kind: str, half: str) -> Any:
+def _key(path: str | Path, half: str) -> Any:
+    """The secret or the public half of a key, from its file."""
+    (ed25519, serial), secret = _tools(), half == "secret"
+    kind = ed25519.Ed25519PrivateKey if secret else ed25519.Ed25519PublicKey
     try:
         with open_ordinary(path) as file:
-            key = load(file.read(10_000))
+            raw = file.read(10_000)
+        load = serial.load_pem_private_key
+        key = load(raw, None) if secret else serial.load_pem_public_key(raw)
     except (InvalidInput, OSError, ValueError, TypeError):
         key = None
-    if not isinstance(key, getattr(_tools(), f"Ed25519{kind}")):
-        raise InvalidInput(f"{printable(path)} {_not_a_key(Path(path), half)}")
-    return key
-
-
-def _not_a_key(path: Path, half: str) -> str:
-    """Why a file gives no key, and where one comes from."""
-    if not path.exists():
-        return f"does not exist. Give the file of a {half} key; `tightrope keygen` makes a pair."
-    hint = "the one that ends in .pub" if half == "public" else "the one without .pub"
-    return (
-        f"is not a {half} Ed25519 key in a PEM file. `tightrope keygen` makes two files; give "
-        f"{hint}."
+    if isinstance(key, kind):
+        return key
+    if not Path(path).exists():
+        raise InvalidInput(
+            f"{printable(path)} does not exist. Give the file of a {half} key; `tightrope keygen` "
+            "makes a pair."
+        )
+    raise InvalidInput(
+        f"{printable(path)} is not a {half} Ed25519 key in a PEM file. `tightrope keygen` makes "
+        f"two files; give the one {'without' if secret else 'that ends in'} .pub."
     )
 
 
 def _hex(public: Any) -> str:
-    serial = _serialization()
+    serial = _tools()[1]
     raw: bytes = public.public_bytes(serial.Encoding.Raw, serial.PublicFormat.Raw)
     return raw.hex()
-
-
-def _tools() -> Any:
-    try:
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ImportError:
-        raise MissingTool("Signatures need cryptography: pip install 'tightrope[sign]'.") from None
-    return ed25519
-
-
-def _serialization() -> Any:
-    _tools()
-    from cryptography.hazmat.primitives import serialization
-
-    return serialization
 
 
 # ---- signing
@@ -147,9 +132,8 @@ def signed(certificate: dict[str, Any], key: str | Path) -> dict[str, Any]:
         raise InvalidInput(
             f"Only {_NEWEST} holds signatures; sign an older certificate with --detached."
         )
-    others = certificate.get("signatures", [])
     own = signature_by(certificate, key)
-    return {**certificate, "signatures": [*others, own]}
+    return {**certificate, "signatures": [*certificate.get("signatures", []), own]}
 
 
 def detached(signature: dict[str, str]) -> dict[str, str]:
@@ -190,10 +174,9 @@ class Trust:
             found += inside
         names: dict[str, str] = {}
         for path in found:
-            key = _hex(_public(path))
+            key, name = _hex(_key(path, "public")), printable(path.stem)
             if _is_weak(bytes.fromhex(key)):
                 raise InvalidInput(f"{printable(path)} is a weak key: anybody could sign with it.")
-            name = printable(path.stem)
             names[key] = f"{names[key]} or {name}" if key in names else name
         return Trust(names)
 
@@ -203,32 +186,29 @@ def signature_line(
 ) -> tuple[Check, str]:
     """The line about signatures, and who answers for what the writer states."""
     found = [*certificate.get("signatures", []), *more]
+    if not found and trust is not None:
+        return Check("signature", False, "there is none, and you asked for one"), "unsigned"
     if not found:
-        return _unsigned(trust)
+        return yours("signature", "none, so anybody could have written this file"), "unsigned"
     try:
         _tools()
     except MissingTool:
-        return yours("signature", _MISSING), "signature not checked"
+        words = "not checked: signatures need cryptography (pip install 'tightrope[sign]')"
+        return yours("signature", words), "signature not checked"
     content = payload(certificate)
     wrong = next((one for one in found if not _fits(one, content)), None)
     if wrong is not None:
-        words = f"the signature by key {_short(wrong)} does not match the content"
+        words = f"the signature by key {wrong['key'][:16]} does not match the content"
         return Check("signature", False, words), "a broken signature"
-    known = [(trust.names[s["key"]], s) for s in found if trust and s["key"] in trust.names]
-    if known:
-        by = "signed by " + ", ".join(name for name, _ in known)
-        keys = ", ".join(_short(one) for _, one in known)
+    known = [one["key"] for one in found if trust is not None and one["key"] in trust.names]
+    keys = ", ".join(key[:16] for key in known or [one["key"] for one in found])
+    if trust is not None and known:
+        by = "signed by " + ", ".join(trust.names[key] for key in known)
         return Check("signature", True, f"{by} (key {keys}): everything in this file"), by
-    by = "signed by key " + ", ".join(map(_short, found))
+    by = f"signed by key {keys}"
     if trust is not None:
         return Check("signature", False, f"{by}: none that you trust"), by
     return yours("signature", f"{by}; to check whose key that is, give --key or --trust"), by
-
-
-def _unsigned(trust: Trust | None) -> tuple[Check, str]:
-    if trust is not None:
-        return Check("signature", False, "there is none, and you asked for one"), "unsigned"
-    return yours("signature", "none, so anybody could have written this file"), "unsigned"
 
 
 def _fits(signature: dict[str, str], content: bytes) -> bool:
@@ -236,13 +216,11 @@ def _fits(signature: dict[str, str], content: bytes) -> bool:
 
     try:
         key = bytes.fromhex(signature["key"])
-        public = _tools().Ed25519PublicKey.from_public_bytes(key)
-        if _is_weak(key):
-            return False
+        public = _tools()[0].Ed25519PublicKey.from_public_bytes(key)
         public.verify(bytes.fromhex(signature["signature"]), content)
     except (InvalidSignature, ValueError):
         return False
-    return True
+    return not _is_weak(key)
 
 
 # Points whose order is at most 8, without their sign: signatures by such a key need no secret.
@@ -258,36 +236,24 @@ def _is_weak(key: bytes) -> bool:
     return f"{key[:31].hex()}{key[31] & 0x7F:02x}" in _WEAK
 
 
-def _short(signature: dict[str, str]) -> str:
-    return signature["key"][:16]
-
-
+# ---- a ledger's log
 def head_signer(key: str | Path) -> Callable[[bytes], str]:
     """For `open_ledger(url, sign=head_signer("ann.key"))`."""
-    return lambda content: json.dumps(signature_of(_of_head(content), key), sort_keys=True)
+    return lambda head: json.dumps(signature_of({"head": head.decode()}, key), sort_keys=True)
 
 
 def check_signatures(entries: Iterable[LogEntry], trust: Trust) -> None:
     """Refuse a log with an entry without the signature of a key that the reader trusts."""
+    names = ("algorithm", "key", "signature")
     for entry in entries:
-        found = _of_entry(entry.signature)
-        check, _ = signature_line(
-            {**_of_head(entry.head.content), "signatures": found}, trust=trust
-        )
+        found = []
+        if entry.signature is not None:
+            try:
+                read = json.loads(entry.signature)
+                found = [{name: str(read[name]) for name in names}]
+            except (ValueError, TypeError, LookupError):
+                found = [dict.fromkeys(names, "")]  # what cannot be read fits nothing
+        signed_head = {"head": entry.head.content.decode(), "signatures": found}
+        check, _ = signature_line(signed_head, trust=trust)
         if not check.holds:
             raise LedgerDamaged(f"Entry {entry.head.number} of the log: signature: {check.said}.")
-
-
-def _of_head(content: bytes) -> dict[str, Any]:
-    return {"head": content.decode()}
-
-
-def _of_entry(text: str | None) -> list[dict[str, str]]:
-    """None where there is none; what cannot be read fits nothing."""
-    if text is None:
-        return []
-    try:
-        found = json.loads(text)
-        return [{name: str(found[name]) for name in ("algorithm", "key", "signature")}]
-    except (ValueError, TypeError, LookupError):
-        return [{"algorithm": "", "key": "", "signature": ""}]

@@ -9,10 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tightrope.numerics.rounding import rounded_up
-from tightrope.process import Process
-
-__all__ = ["statement", "statement_here", "main_claim", "declared_in", "footnotes"]
-__all__ += ["is_uncovered"]
 
 _NEWEST = "tightrope.certificate/2"
 _SUBJECTS = {
@@ -20,6 +16,15 @@ _SUBJECTS = {
     "training": "The process of this training",
     "convex fit": "The process of this convex fit",
 }
+# What the claim has to do with the end of the run.
+_LENGTHS = {
+    "planned": " By its own word, its length was fixed before its first step.",
+    "budget": " It claims all that its budget allows.",
+    "asked": " It claims the length that was asked for before its first step.",
+    "at will": " It was stopped at will; the claim holds whenever it is stopped.",
+}
+_BY_ITS_WORD = " By its own word, its budget held it to the length that is claimed."
+_UNSAID = " It holds if the length was fixed before the first step, which is not recorded."
 
 
 def statement(content: dict[str, Any]) -> str:
@@ -30,15 +35,20 @@ def statement(content: dict[str, Any]) -> str:
     epsilon, delta = main_claim(content["claims"], setting["delta"]), rounded_up(setting["delta"])
     if epsilon is None:
         return f"NOT PRIVATE: no finite epsilon holds at delta = {delta}."
-    return (
-        _uncovered(run)
-        + (
-            f"{_subject(content)} has ({rounded_up(epsilon)}, {delta})-differential privacy for "
-            f"{setting['unit_of_privacy']} under {setting['adjacency']} neighbours."
-            f"{_declared(content)}{_length(content)}"
-        )
-        + "".join(f" {note}" for note in footnotes(run))
+    kind, newest = None if run is None else run["kind"], content["schema"] == _NEWEST
+    subject = _SUBJECTS[kind] if newest else f"This {kind or 'process'}"
+    words = (
+        f"{subject} has ({rounded_up(epsilon)}, {delta})-differential privacy for "
+        f"{setting['unit_of_privacy']} under {setting['adjacency']} neighbours."
     )
+    if is_uncovered(run):
+        words = (
+            "FLOATING POINT IS NOT COVERED: rounding may have moved the sums further than is "
+            f"accounted; what follows is about real numbers. {words}"
+        )
+    if newest and declared_in(content["process"]):
+        words += " It rests on a declared guarantee, which nothing here derives."
+    return " ".join((words + _length(run, newest), *footnotes(run)))
 
 
 def statement_here(content: dict[str, Any], length: bool = True) -> str:
@@ -47,22 +57,10 @@ def statement_here(content: dict[str, Any], length: bool = True) -> str:
     length: was it recomputed that the claim covers the length? If not, that is the writer's word.
     """
     claim = statement({**content, "schema": _NEWEST})
-    return claim if length else claim.replace(_LENGTHS["budget"], _HELD)
+    return claim if length else claim.replace(_LENGTHS["budget"], _BY_ITS_WORD)
 
 
-def _subject(content: dict[str, Any]) -> str:
-    kind = None if content["run"] is None else content["run"]["kind"]
-    return _SUBJECTS[kind] if content["schema"] == _NEWEST else f"This {kind or 'process'}"
-
-
-def _declared(content: dict[str, Any]) -> str:
-    """A guarantee that is declared is not one that follows from a mechanism."""
-    if content["schema"] != _NEWEST or not declared_in(content["process"]):
-        return ""
-    return " It rests on a declared guarantee, which nothing here derives."
-
-
-def declared_in(process: Process) -> bool:
+def declared_in(process: Any) -> bool:
     """Does a process (as data) contain a guarantee that is declared?"""
     if isinstance(process, list):
         return any(map(declared_in, process))
@@ -72,25 +70,13 @@ def declared_in(process: Process) -> bool:
     return named or any(map(declared_in, process.values()))
 
 
-# What the claim has to do with the end of the run.
-_LENGTHS = {
-    "planned": " By its own word, its length was fixed before its first step.",
-    "budget": " It claims all that its budget allows.",
-    "asked": " It claims the length that was asked for before its first step.",
-    "at will": " It was stopped at will; the claim holds whenever it is stopped.",
-}
-_HELD = " By its own word, its budget held it to the length that is claimed."
-_UNSAID = " It holds if the length was fixed before the first step, which is not recorded."
-
-
-def _length(content: dict[str, Any]) -> str:
-    run = content["run"]
+def _length(run: dict[str, Any] | None, newest: bool) -> str:
     if run is None:
         return ""
-    if "length" not in run and run["kind"] == "training" and content["schema"] == _NEWEST:
+    if newest and "length" not in run and run["kind"] == "training":
         return _UNSAID
-    claim = _LENGTHS.get(run.get("length"), "")
-    return claim if content["schema"] == _NEWEST else claim.replace("By its own word, its", "Its")
+    claim = _LENGTHS.get(str(run.get("length")), "")
+    return claim if newest else claim.replace("By its own word, its", "Its")
 
 
 def footnotes(run: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -121,16 +107,6 @@ def footnotes(run: Mapping[str, Any] | None) -> tuple[str, ...]:
 def is_uncovered(run: Mapping[str, Any] | None) -> bool:
     """Did the run ask to go on without a bound on rounding?"""
     return run is not None and run["settings"].get("arithmetic") == "uncovered"
-
-
-def _uncovered(run: Mapping[str, Any] | None) -> str:
-    """A warning that comes before everything else."""
-    if not is_uncovered(run):
-        return ""
-    return (
-        "FLOATING POINT IS NOT COVERED: rounding may have moved the sums further than is "
-        "accounted; what follows is about real numbers. "
-    )
 
 
 def main_claim(claims: Mapping[str, Any], delta: float) -> Any:

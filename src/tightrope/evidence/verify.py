@@ -16,23 +16,17 @@ from typing import Any
 from tightrope.accounting import account
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import analysis_of, chain_of, library, sections_of
-from tightrope.evidence.check import DECISIVE, NO_PROMISE, Check, holds, stated, yours
+from tightrope.evidence.check import DECISIVE, NO_PROMISE, Check, stated, yours
+from tightrope.evidence.check import holds as holds
 from tightrope.evidence.form import fault_of
 from tightrope.evidence.run_folder import folder_checks
 from tightrope.evidence.signature import Trust, signature_line
 from tightrope.evidence.statement import footnotes, main_claim, statement, statement_here
-from tightrope.evidence.verify_claims import (
-    claims_checks,
-    second_method,
-    second_renyi,
-    second_tradeoff,
-)
+from tightrope.evidence.verify_claims import claims_checks, second_checks
 from tightrope.evidence.verify_run import run_checks, writer_lines
 from tightrope.guarantee.base import Guarantee
 from tightrope.process.codec import from_json, to_json
 from tightrope.validate import check_delta, no_promise
-
-__all__ = ["Check", "verify", "lines_of", "holds"]
 
 # What numbers at the edge of the doubles may do to an analysis: no claim holds by it.
 _BREAKDOWN: tuple[type[Exception], ...] = (
@@ -79,14 +73,13 @@ def lines_of(
             "certificate alone."
         )
     sound = length = True
-    asked = {"signature"} if trust is not None else set[str]()
-    asked |= {"ledger"} if ledger is not None else set()
+    # What was asked for must have been checked here.
+    asked = {name for name, of in (("signature", trust), ("ledger", ledger)) if of is not None}
     try:
         for line in _lines(certificate, signatures, trust, folder, ledger):
             sound = sound and line.holds is not False
+            sound = sound and (line.name not in asked or line.holds is not None)
             length = length and (line.name != "length" or line.holds is True)
-            if line.name in asked and line.holds is None:
-                sound = False  # it was asked for, and could not be checked here
             yield line
     except _BREAKDOWN as error:
         sound = False
@@ -110,38 +103,40 @@ def _lines(
     signature, by = signature_line(certificate, signatures, trust)
     yield signature
     yield from writer_lines(certificate, by)
+    setting = certificate["setting"]
     try:
-        process = _process(certificate["process"])
-        level = check_delta(certificate["setting"]["delta"])
+        process = from_json(certificate["process"])
+        if not _within(certificate["process"], to_json(process)):
+            raise InvalidInput("it has fields that its process does not")
+        level = check_delta(setting["delta"])
         result = account(process)
         finding = result.best(lambda g: g.epsilon(level).upper)
     except _BREAKDOWN as error:
         yield Check("process", False, f"cannot be analysed: {error}")
         return
-    guarantee = finding.outcome
-    assert isinstance(guarantee, Guarantee)
+    best = finding.outcome
+    assert isinstance(best, Guarantee)
     yield Check("process", True, f"read and analysed: {type(process).__name__}")
-    yield from _setting(certificate["setting"], guarantee)
+    same, words = setting["adjacency"] == str(best.adjacency), f"claims {setting['adjacency']}"
+    yield Check("adjacency", same, f"{words}, the process has {best.adjacency}")
+    unit, covered = setting["unit_of_privacy"], best.unit_of_privacy
+    yield Check("unit of privacy", unit == covered, f"claims {unit!r}, proved for {covered!r}")
     yield from _analysis(certificate, analysis_of(finding, result, level), by)
-    claims = certificate["claims"]
-    yield from claims_checks(certificate, result, guarantee)
-    yield second_method(claims, guarantee, level)
-    yield from (second_tradeoff(claims, guarantee), second_renyi(claims, guarantee))
+    yield from claims_checks(certificate, result, best)
+    yield from second_checks(certificate["claims"], best, level)
     yield from run_checks(certificate, process, level, by)
     if folder is not None:
         yield from folder_checks(Path(folder), certificate, ledger)
-    yield from _readers_part(certificate)
-
-
-def _process(data: object) -> Any:
-    """The process, if every word of the data is a word of it."""
-    process = from_json(data)
-    if not _within(data, to_json(process)):
-        raise InvalidInput("it has fields that its process does not")
-    return process
+    # What no file can show.
+    ran = "is what really ran" if certificate["run"] is not None else "is what will be run"
+    yield yours("the process", f"that it {ran}: audits look for code that lies")
+    yield yours("people", f"that one person is {unit}, and not more")
+    yield from (yours("the owner's word", note) for note in footnotes(certificate["run"]))
+    yield yours("other releases", "what else these data went into: losses add up (`compose`)")
 
 
 def _within(given: object, read: object) -> bool:
+    """Is every word of the data a word of the process that was read from them?"""
     if isinstance(given, dict) and isinstance(read, dict):
         return all(key in read and _within(value, read[key]) for key, value in given.items())
     if isinstance(given, list) and isinstance(read, list):
@@ -154,20 +149,9 @@ def _chain(certificate: dict[str, Any]) -> Check:
     found, expected = certificate["chain"], chain_of(certificate)
     for name in sections_of(certificate):
         if found[name] != expected[name]:
-            words = f"section '{name}' was changed after it was written"
-            return Check("hash chain", False, words)
-    return Check(
-        "hash chain", True, f"{len(expected)} sections fit together; no proof of who wrote them"
-    )
-
-
-def _setting(setting: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
-    claim = setting.get("adjacency")
-    same = claim == str(guarantee.adjacency)
-    yield Check("adjacency", same, f"claims {claim}, the process has {guarantee.adjacency}")
-    unit = setting.get("unit_of_privacy")
-    covered = guarantee.unit_of_privacy
-    yield Check("unit of privacy", unit == covered, f"claims {unit!r}, proved for {covered!r}")
+            return Check("hash chain", False, f"section '{name}' was changed after it was written")
+    words = f"{len(expected)} sections fit together; no proof of who wrote them"
+    return Check("hash chain", True, words)
 
 
 def _analysis(certificate: dict[str, Any], found: dict[str, Any], by: str) -> Iterator[Check]:
@@ -180,16 +164,6 @@ def _analysis(certificate: dict[str, Any], found: dict[str, Any], by: str) -> It
     else:
         yield stated("analysis", f"{claim['name'][:200]}, in the words of another version", by)
         yield Check("proof", True, f"by this version's {found['name']}")
-
-
-def _readers_part(certificate: dict[str, Any]) -> Iterator[Check]:
-    """What no file can show."""
-    ran = "is what really ran" if certificate["run"] is not None else "is what will be run"
-    yield yours("the process", f"that it {ran}: audits look for code that lies")
-    unit = certificate["setting"]["unit_of_privacy"]
-    yield yours("people", f"that one person is {unit}, and not more")
-    yield from (yours("the owner's word", note) for note in footnotes(certificate["run"]))
-    yield yours("other releases", "what else these data went into: losses add up (`compose`)")
 
 
 def _statement(certificate: dict[str, Any], length: bool) -> Check:

@@ -15,19 +15,17 @@ from tightrope.accounting import Account, find
 from tightrope.errors import TightropeError
 from tightrope.evidence.check import Check, yours
 from tightrope.evidence.statement import main_claim
-from tightrope.guarantee.base import Components, Guarantee
+from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.check import Methods
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.renyi import composed_renyi_by_cells
 from tightrope.guarantee.tradeoff import supporting_epsilon
 from tightrope.numerics.interval import Interval
 from tightrope.validate import check_real
 
-__all__ = ["claims_checks", "second_method", "claimed", "second_tradeoff", "second_renyi"]
-
-
-# The same bound recomputed elsewhere may differ by this much (another machine's libm).
-_SLACK = 1e-9
+_SLACK = 1e-9  # the same bound may differ by this much on another machine (its libm)
+_MOST_KINDS = 64
 
 
 class _View(NamedTuple):
@@ -59,11 +57,11 @@ def claims_checks(certificate: dict[str, Any], result: Account, best: Guarantee)
         exact = claim["kind"] == "exact"
         false = next((row for row in rows if not _holds(row, view, proofs, exact)), None)
         if false is None:
-            yield Check(view.name, True, f"all {len(rows)} hold" if view.argument else "holds")
-        elif view.argument:
-            yield Check(view.name, False, f"false at {view.argument} = {false[view.argument]}")
+            words = f"all {len(rows)} hold" if view.argument else "holds"
         else:
-            yield Check(view.name, False, "false")
+            at = f" at {view.argument} = {false[view.argument]}" if view.argument else ""
+            words = f"false{at}"
+        yield Check(view.name, false is None, words)
 
 
 def _holds(row: dict[str, Any], view: _View, proofs: list[Any], exact: bool) -> bool:
@@ -103,42 +101,36 @@ def _slack(truth: Interval) -> float:
     return _SLACK * size + 1e-12 * (truth.upper <= 0.0) if math.isfinite(size) else 0.0
 
 
-_NAME = "second method"
-
-
-def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> Check:
-    """It contradicts no epsilon where it answers."""
+# ---- second methods
+def second_checks(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> Iterator[Check]:
+    """No second method contradicts an epsilon, a type II error or a Renyi divergence."""
+    whole, share = guarantee, 1.0
+    if isinstance(guarantee, StoppedGuarantee):  # that of a length, with its share of delta
+        whole, share = guarantee.inner, guarantee.share
+    name, pairs = "second method", _pairs_of(whole)
     try:
         claim = main_claim(claims, delta)
         main = math.inf if claim is None else float(check_real(claim, "epsilon"))
     except (KeyError, TightropeError) as error:
-        return Check(_NAME, False, str(error.args[0]))
-    guarantee, share = whole_and_share(guarantee)
-    directions = pairs_to_check(guarantee)
-    if isinstance(directions, str):
-        return yours(_NAME, directions)
-    if math.isinf(main):
-        return yours(_NAME, "no finite epsilon that the lattice method could check")
-    methods = Methods(directions)
-    rows = [row for row in claimed(claims, "epsilon", "delta", "upper") if row[1] >= 0.0]
-    verdicts = {at: methods.agree(epsilon, share * at) for at, epsilon in rows if 0.0 < at < 1.0}
-    wrong = [at for at, agrees in verdicts.items() if agrees is False]
-    if wrong:
-        return Check(_NAME, False, f"the lattice contradicts the claim at delta = {wrong[0]}")
-    if verdicts.get(delta) is None:
-        return yours(_NAME, f"the lattice has no answer at delta = {delta}")
-    words = f"{sum(map(bool, verdicts.values()))} of {len(verdicts)} epsilons are proved twice"
-    return Check(_NAME, True, words)
+        yield Check(name, False, str(error.args[0]))
+    else:
+        if isinstance(pairs, str):
+            yield yours(name, pairs)
+        elif math.isinf(main):
+            yield yours(name, "no finite epsilon that the lattice method could check")
+        else:
+            yield _second_epsilon(name, claims, Methods(pairs), share, delta)
+    name = "second method, type II errors"
+    yield (
+        yours(name, pairs)
+        if isinstance(pairs, str)
+        else _second_tradeoff(name, claims, guarantee, Methods(pairs), share)
+    )
+    name, pairs = "second method, Renyi", _pairs_of(guarantee)
+    yield yours(name, pairs) if isinstance(pairs, str) else _second_renyi(name, claims, pairs)
 
 
-def whole_and_share(guarantee: Guarantee) -> tuple[Guarantee, float]:
-    """The guarantee of a length, and its share of delta; 1 for a run whose length was fixed."""
-    if isinstance(guarantee, StoppedGuarantee):
-        return guarantee.inner, guarantee.share
-    return guarantee, 1.0
-
-
-def pairs_to_check(guarantee: Guarantee) -> tuple[Components, ...] | str:
+def _pairs_of(guarantee: Guarantee) -> tuple[Components, ...] | str:
     """The dominating pairs of a guarantee, or why there is nothing to compare."""
     directions = guarantee.directions()
     if directions is None:
@@ -147,44 +139,51 @@ def pairs_to_check(guarantee: Guarantee) -> tuple[Components, ...] | str:
         return "nothing was released"
     if not all(pair.on_lattice for order in directions for pair, _ in order):
         return "one method only: the law of an epoch of balls in bins is known by its density alone"
-    if all(_elementary(order) for order in directions):
+    if all(  # a sum of a few terms, and no composition to check
+        sum(count for _, count in order) == 1 and all(p.support[1] < math.inf for p, _ in order)
+        for order in directions
+    ):
         return "one release of bounded loss: a closed formula gives it"
     return directions
 
 
-def claimed(
+def _claimed(
     claims: dict[str, Any], name: str, argument: str, end: str
 ) -> list[tuple[float, float]]:
     """(argument, end) of the claims that say something; odd rows are refused elsewhere."""
-    listed = claims.get(name)
-    rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
-    pairs = [(row.get(argument), row.get(end)) for row in rows]
+    pairs = [(row.get(argument), row.get(end)) for row in claims[name]]
     return [
         (at, value) for at, value in pairs if isinstance(at, float) and isinstance(value, float)
     ]
 
 
-def _elementary(order: Components) -> bool:
-    """One release with a largest loss: a sum of a few terms, and no composition to check."""
-    return sum(count for _, count in order) == 1 and all(p.support[1] < math.inf for p, _ in order)
+def _second_epsilon(
+    name: str, claims: dict[str, Any], methods: Methods, share: float, delta: float
+) -> Check:
+    rows = [row for row in _claimed(claims, "epsilon", "delta", "upper") if row[1] >= 0.0]
+    verdicts = {at: methods.agree(epsilon, share * at) for at, epsilon in rows if 0.0 < at < 1.0}
+    wrong = [at for at, agrees in verdicts.items() if agrees is False]
+    if wrong:
+        return Check(name, False, f"the lattice contradicts the claim at delta = {wrong[0]}")
+    if verdicts.get(delta) is None:
+        return yours(name, f"the lattice has no answer at delta = {delta}")
+    words = f"{sum(map(bool, verdicts.values()))} of {len(verdicts)} epsilons are proved twice"
+    return Check(name, True, words)
 
 
-_SLACK = 1e-9
-_MOST_KINDS = 64
-
-
-def second_tradeoff(claims: dict[str, Any], guarantee: Guarantee) -> Check:
+def _second_tradeoff(
+    name: str, claims: dict[str, Any], guarantee: Guarantee, methods: Methods, share: float
+) -> Check:
     """The delta behind each claimed type II error, by lattice and contour."""
-    whole, share = whole_and_share(guarantee)
-    name, directions = "second method, type II errors", pairs_to_check(whole)
-    if isinstance(directions, str):
-        return yours(name, directions)
-    rows = claimed(claims, "type_ii_error", "type_i", "lower")
+    rows = _claimed(claims, "type_ii_error", "type_i", "lower")
     rows = [(a, lower) for a, lower in rows if 0.0 < a < 1.0 and 0.0 < lower < 1.0 - a]
-    methods, twice = Methods(directions), 0
+    twice = 0
     for type_i, lower in rows:
         epsilon = supporting_epsilon(guarantee, type_i)
-        verdict = methods.agree(abs(epsilon), share * _delta_behind(epsilon, type_i, lower))
+        # The delta(|epsilon|) that puts the line through (type_i, lower); flat for epsilon < 0.
+        steep, flat = (type_i, lower) if epsilon >= 0.0 else (lower, type_i)
+        behind = 1.0 - flat - math.exp(abs(epsilon)) * steep
+        verdict = methods.agree(abs(epsilon), share * behind)
         if verdict is False:
             return Check(name, False, f"the lattice contradicts the claim at type_i = {type_i}")
         twice += verdict is True
@@ -192,28 +191,16 @@ def second_tradeoff(claims: dict[str, Any], guarantee: Guarantee) -> Check:
     return Check(name, True, words) if twice else yours(name, words)
 
 
-def _delta_behind(epsilon: float, type_i: float, lower: float) -> float:
-    """The delta(|epsilon|) that puts the line through (type_i, lower); flat for epsilon < 0."""
-    if epsilon >= 0.0:
-        return 1.0 - lower - math.exp(epsilon) * type_i
-    return 1.0 - type_i - math.exp(-epsilon) * lower
-
-
-def second_renyi(claims: dict[str, Any], guarantee: Guarantee) -> Check:
-    """Each claimed Renyi divergence against the sum over cells of the loss."""
-    name, directions = "second method, Renyi", pairs_to_check(guarantee)
-    rows = [row for row in claimed(claims, "renyi", "order", "upper") if row[0] > 1.0]
-    if isinstance(directions, str):
-        return yours(name, directions)
-    if max(map(len, directions)) > _MOST_KINDS:
+def _second_renyi(name: str, claims: dict[str, Any], pairs: tuple[Components, ...]) -> Check:
+    """Each claimed divergence against the sum over cells of the loss."""
+    if max(map(len, pairs)) > _MOST_KINDS:
         return yours(name, "one method only: too many kinds of steps for sums over cells")
-    if not all(pair.on_lattice for order in directions for pair, _ in order):
-        return yours(name, "one method only: the law is known by its density, not by masses")
+    rows = [row for row in _claimed(claims, "renyi", "order", "upper") if row[0] > 1.0]
     if not rows:
         return yours(name, "nothing finite is claimed")
     worst = 0.0
     for order, upper in rows:
-        found = Interval.worst([composed_renyi_by_cells(part, order) for part in directions])
+        found = Interval.worst([composed_renyi_by_cells(part, order) for part in pairs])
         if found.lower > upper * (1 + _SLACK):
             return Check(name, False, f"cells of the loss contradict the claim at order {order}")
         worst = max(worst, found.upper / upper - 1.0 if upper > 0.0 else found.upper)

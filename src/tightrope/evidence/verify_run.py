@@ -18,8 +18,6 @@ from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process, StoppedAtWill, UserLevel
 from tightrope.process.composite import steps_of, with_steps
 
-__all__ = ["run_checks", "writer_lines"]
-
 _SLACK = 1e-9
 _FACTS = ("clip", "sensitivity", "noise", "sampling", "settings", "data", "measured")
 
@@ -37,20 +35,23 @@ def writer_lines(certificate: dict[str, Any], by: str) -> Iterator[Check]:
         yield stated("run", "nothing was run: the process is declared", by)
         return
     yield stated("run", f"a {run['kind']}", by)
-    yield from (stated(name, _brief(run[name]), by) for name in _FACTS if run[name] is not None)
+    for name in _FACTS:
+        if run[name] is not None:
+            yield stated(name, _brief(run[name])[:400], by)
     if "isolation" in run:
         yield from (stated(*row, by) for row in isolation_words(run["isolation"]))
 
 
 def _brief(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} = {item}" for key, item in value.items())[:400] or "none"
+        return ", ".join(f"{key} = {item}" for key, item in value.items()) or "none"
     if isinstance(value, list):
-        rows = (f"{row['name']} {row['value']:g} after step {row['step']}" for row in value[-1:])
         named = {f" ({row['data']})" for row in value if "data" in row}
         words = f"{len(value)} on public data{''.join(sorted(named))}"
-        return (words + "".join(f"; last {row}" for row in rows))[:400]
-    return str(value)[:400]
+        for row in value[-1:]:
+            words += f"; last {row['name']} {row['value']:g} after step {row['step']}"
+        return words
+    return str(value)
 
 
 def run_checks(
@@ -60,9 +61,18 @@ def run_checks(
     run = certificate["run"]
     if run is None:
         return
-    yield _private(run, by)
+    # Claims about the process are not claims about a run whose randomness is known.
+    if run["private"] and not run["not_private_because"]:
+        yield stated("secrecy", "noise and batches were secret", by)
+    else:
+        reasons = "; ".join(run["not_private_because"])
+        yield Check("secrecy", False, f"the run says that it is not private: {reasons}")
     try:
-        yield _kind(run, certificate["process"], process)
+        # Trainings have steps; a fit has a mechanism and does not declare its guarantee.
+        kind, fit = run["kind"], run["kind"] == "convex fit"
+        fits = not declared_in(certificate["process"]) if fit else steps_of(process) is not None
+        can = f"{type(process).__name__} {'can' if fits else 'cannot'}"
+        yield Check("kind", fits, f"{can} be the process of a {kind}")
         yield _steps(run, process)
         yield _length(run, process, by)
         yield _isolation(run)
@@ -70,22 +80,6 @@ def run_checks(
         yield _budget(run, process)
     except (TightropeError, KeyError, TypeError, ValueError, AttributeError) as error:
         yield Check("run", False, f"cannot be recomputed: {error}")
-
-
-def _private(run: dict[str, Any], by: str) -> Check:
-    """Claims about the process are not claims about a run whose randomness is known."""
-    if run["private"] and not run["not_private_because"]:
-        return stated("secrecy", "noise and batches were secret", by)
-    reasons = "; ".join(run["not_private_because"])
-    return Check("secrecy", False, f"the run says that it is not private: {reasons}")
-
-
-def _kind(run: dict[str, Any], data: Any, process: Any) -> Check:
-    """Trainings have steps; a fit has a mechanism and does not declare its guarantee."""
-    kind = run["kind"]
-    fits = not declared_in(data) if kind == "convex fit" else steps_of(process) is not None
-    named = type(process).__name__
-    return Check("kind", fits, f"{named} {'can' if fits else 'cannot'} be the process of a {kind}")
 
 
 def _steps(run: dict[str, Any], process: Process) -> Check:
@@ -102,56 +96,49 @@ def _steps(run: dict[str, Any], process: Process) -> Check:
 def _length(run: dict[str, Any], process: Any, by: str) -> Check:
     """Where nothing fixed the length of the run, its process must be one that is stopped."""
     if "length" not in run:
-        return yours(
-            "length", "that it was fixed before the first step: this old file does not say"
-        )
+        words = "that it was fixed before the first step: this old file does not say"
+        return yours("length", words)
     ran = process.run if isinstance(process, UserLevel) else process
-    length, stopped = run["length"], isinstance(ran, StoppedAtWill)
+    length, stopped, wrong = run["length"], isinstance(ran, StoppedAtWill), None
     if length == "budget" and run["budget"] is None:
-        return Check("length", False, "a budget is claimed, but none was set")
-    if run["kind"] == "training" and length is None:
-        return Check("length", False, "a training must say what fixed its length")
-    if stopped != (length in ("asked", "at will")):
-        return Check("length", False, f"{length}: the process {'is' * stopped or 'is not'} stopped")
-    if stopped and ran.within != (length == "asked"):
-        words = f"{length}: {ran.first} steps were asked for, {run['steps']} taken"
-        return Check("length", False, words)
-    if length == "planned":
+        wrong = "a budget is claimed, but none was set"
+    elif run["kind"] == "training" and length is None:
+        wrong = "a training must say what fixed its length"
+    elif stopped != (length in ("asked", "at will")):
+        wrong = f"{length}: the process {'is' * stopped or 'is not'} stopped"
+    elif stopped and ran.within != (length == "asked"):
+        wrong = f"{length}: {ran.first} steps were asked for, {run['steps']} taken"
+    elif length == "planned":
         return stated("length", "fixed before the first step", by)
-    if length == "nothing released" and run["steps"] != 0:
-        return Check("length", False, f"{length}, but {run['steps']} steps were taken")
-    if length == "budget" and _fits_one_more(run["budget"], process):
-        return stated(
-            "length", "held to its budget, which by today's analyses would allow more", by
-        )
-    return Check("length", True, f"{length or 'as the process says'}: the claims cover it")
-
-
-def _fits_one_more(budget: dict[str, Any], process: Process) -> bool:
-    """Would a longer run have kept to the budget, so that something else ended this one?"""
-    longer = with_steps(process, (steps_of(process) or 0) + 1)
-    return account(longer).epsilon(float(budget["delta"])).upper <= float(budget["epsilon"])
+    elif length == "nothing released" and run["steps"] != 0:
+        wrong = f"{length}, but {run['steps']} steps were taken"
+    elif length == "budget":
+        budget, longer = run["budget"], with_steps(process, (steps_of(process) or 0) + 1)
+        if account(longer).epsilon(float(budget["delta"])).upper <= float(budget["epsilon"]):
+            words = "held to its budget, which by today's analyses would allow more"
+            return stated("length", words, by)
+    words = wrong or f"{length or 'as the process says'}: the claims cover it"
+    return Check("length", wrong is None, words)
 
 
 def _isolation(run: dict[str, Any]) -> Check:
     """The periods must cover every step of a training, and proved ones name their programs."""
-    section = run.get("isolation")
+    name, section, steps = "isolation", run.get("isolation"), run["steps"]
     if section is None:
         if run["kind"] == "training":
-            return yours("isolation", "how examples were kept apart: this file does not say")
-        return Check("isolation", True, "no batches: a fit reads records one by one")
+            return yours(name, "how examples were kept apart: this file does not say")
+        return Check(name, True, "no batches: a fit reads records one by one")
     first = [period["from_step"] for period in section["examples"]]
-    if run["kind"] != "training" or run["steps"] is None:
-        return Check("isolation", False, "a fit has no batches whose examples could meet")
+    if run["kind"] != "training" or steps is None:
+        return Check(name, False, "a fit has no batches whose examples could meet")
     covered = first == sorted(set(first)) and (first[:1] or [1]) == [1]
-    if not covered or bool(first) != bool(run["steps"]) or max(first, default=0) > run["steps"]:
-        return Check("isolation", False, f"steps 1 to {run['steps']}, but periods from {first}")
+    if not covered or bool(first) != bool(steps) or max(first, default=0) > steps:
+        return Check(name, False, f"steps 1 to {steps}, but periods from {first}")
     for period in section["examples"]:
         if (period["how"] == "proved") != bool(period["programs"]):
-            return Check(
-                "isolation", False, f"{period['how']}, with {len(period['programs'])} programs"
-            )
-    return Check("isolation", True, "every step is in a period, and proved ones name programs")
+            words = f"{period['how']}, with {len(period['programs'])} programs"
+            return Check(name, False, words)
+    return Check(name, True, "every step is in a period, and proved ones name programs")
 
 
 def _history(run: dict[str, Any], process: Process, delta: float) -> Check:

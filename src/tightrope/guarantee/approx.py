@@ -1,16 +1,14 @@
-"""Closed forms for (epsilon, delta) guarantees: basic composition, groups, subsampling.
+"""Closed forms for (epsilon, delta) guarantees: groups, subsampling, advanced composition.
 
 Statement:
-    basic     (sum eps_i, 1 - prod(1 - delta_i)), never above (sum eps_i, sum delta_i);
     group     k records: (k eps, delta (e^{k eps} - 1)/(e^eps - 1));
     sampling  (ln(1 + q (e^eps - 1)), q delta).
-Conditions: basic and group hold for any mechanisms (adaptive too). Sampling: Poisson sampling with
+Conditions: groups hold for any mechanisms (adaptive too). Sampling: Poisson sampling with
     probability q for add-or-remove neighbours, or q = m/n of a uniform batch of fixed size m drawn
     without replacement for replace-one neighbours; the draw stays secret. Poisson sampling with
     replace-one neighbours has no such formula and is refused.
 Validity: bound; sampling is tight for one step.
-Source: Dwork and Roth 2014, Theorem 3.16; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776) for the
-    product of deltas; Vadhan 2017, Lemma 2.2 (group); Balle, Barthe and Gaboardi 2018
+Source: Vadhan 2017, Lemma 2.2 (group); Balle, Barthe and Gaboardi 2018
     (arXiv:1807.01647), Theorems 8 and 9.
 Error: a few roundings, rounded up.
 Vectors: subsample_eps_delta in tests/golden/tradeoff.json.
@@ -27,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.rounding import ULP, times_up, up
+from tightrope.numerics.rounding import ULP, expm1_or_inf, times_up, up
 from tightrope.process import Adjacency
 from tightrope.validate import (
     FloatArray,
@@ -38,23 +36,8 @@ from tightrope.validate import (
     check_real,
 )
 
-__all__ = [
-    "Approx",
-    "checked",
-    "delta_of_all",
-    "basic",
-    "group",
-    "amplified",
-    "advanced",
-    "shortcut",
-    "tradeoff",
-    "tradeoff_bounds",
-    "tradeoff_interval",
-    "implied_delta",
-]
-
 Approx = tuple[float, float]  # (epsilon, delta)
-_UP = 1.0 + 4.0 * ULP
+ROUNDED_UP = 1.0 + 4.0 * ULP
 
 
 def checked(
@@ -73,34 +56,20 @@ def checked(
     return [part for part in parts if part[2] > 0]
 
 
-def delta_of_all(parts: Sequence[tuple[float, float, int]]) -> float:
-    """1 - prod(1 - delta_i)^count_i, rounded up."""
-    if any(d >= 1.0 for _, d, _ in parts):
-        return 1.0
-    return min(-math.expm1(math.fsum(c * math.log1p(-d) for _, d, c in parts)) * _UP, 1.0)
-
-
-def basic(guarantees: Sequence[Approx], counts: Sequence[int] | None = None) -> Approx:
-    """Basic composition of (epsilon_i, delta_i), part i being run counts[i] times."""
-    parts = checked(guarantees, counts)
-    total = math.fsum(e * c for e, _, c in parts)
-    return (total if len(parts) == 1 and parts[0][2] == 1 else total * _UP, delta_of_all(parts))
-
-
 def group(epsilon: float, delta: float, size: int) -> Approx:
     """The guarantee for `size` records that change together; delta is capped at 1."""
     eps, d, k = check_epsilon(epsilon), check_delta(delta), check_count(size, "size", low=1)
     if k == 1 or d == 0.0:
         return (times_up(eps, k), d)
     if eps * (k - 1) > 700.0:
-        return (eps * k * _UP, 1.0)
+        return (eps * k * ROUNDED_UP, 1.0)
     # (e^{k eps} - 1)/(e^eps - 1) = e^{(k-1) eps} (1 - e^{-k eps})/(1 - e^-eps)
     factor = (
         float(k)
         if eps == 0.0
         else math.exp(eps * (k - 1)) * math.expm1(-k * eps) / math.expm1(-eps)
     )
-    return (eps * k * _UP, min(d * factor * (1.0 + 1e-12), 1.0))
+    return (eps * k * ROUNDED_UP, min(d * factor * (1.0 + 1e-12), 1.0))
 
 
 def amplified(
@@ -121,23 +90,18 @@ def amplified(
     if q == 0.0:
         return (0.0, 0.0)
     value = math.log1p(q * math.expm1(eps)) if eps < 700.0 else eps + math.log(q + math.exp(-eps))
-    return (min(value * _UP, eps), min(up(q * d), d))
+    return (min(value * ROUNDED_UP, eps), min(up(q * d), d))
 
 
 # ---- Advanced composition of (epsilon, delta) guarantees -----------------------------------------
 # Statement: k runs of (eps, delta)-DP are (eps', k delta + slack)-DP for every slack > 0,
 #     eps' = eps sqrt(2 k ln(1/slack)) + k eps (e^eps - 1); for different eps_i,
 #     eps' = sqrt(2 ln(1/slack) sum eps_i^2) + sum eps_i (e^eps_i - 1).
-#     Shortcut: eps' <= 2 eps sqrt(2 k ln(1/slack)).
-# Conditions: adaptive composition; 0 < slack <= 1. The shortcut holds iff e^eps - 1 <=
-#     sqrt(2 ln(1/slack)/k); "eps < 1" is not enough (k = 1000, eps = 0.9, slack = 1e-5: 273 against
-#     1450).
+# Conditions: adaptive composition; 0 < slack <= 1.
 # Validity: bound; `optimal` is never larger.
 # Source: Dwork, Rothblum and Vadhan 2010, Theorem III.3; Dwork and Roth 2014, Theorem 3.20.
 # Error: a few roundings, rounded up.
 # Vectors: advanced_composition in tests/golden/tradeoff.json.
-
-
 _SAFE = 1.0 + 8.0 * ULP
 
 
@@ -146,34 +110,16 @@ def advanced(
 ) -> Approx:
     """(eps', sum delta_i + slack) of (eps_i, delta_i), part i being run counts[i] times."""
     parts = checked(guarantees, counts)
-    log_slack = -math.log(_slack(slack))
+    log_slack = -math.log(checked_slack(slack))
     largest = max((e for e, _, _ in parts), default=0.0) or 1.0
     squares = math.fsum(c * (e / largest) ** 2 for e, _, c in parts)
-    drift = math.fsum(c * e * _expm1(e) for e, _, c in parts)
+    drift = math.fsum(c * e * expm1_or_inf(e) for e, _, c in parts)
     total = (largest * math.sqrt(2.0 * log_slack * squares) + drift) * _SAFE
     return (total, min((math.fsum(c * d for _, d, c in parts) + slack) * _SAFE, 1.0))
 
 
-def shortcut(epsilon: float, slack: float, count: int) -> float:
-    """2 eps sqrt(2 k ln(1/slack)), refused where it is not a bound."""
-    eps, k = check_epsilon(epsilon), check_count(count, "count", low=1)
-    log_slack = -math.log(_slack(slack))
-    limit = math.sqrt(2.0 * log_slack / k)
-    if math.expm1(eps) > limit:
-        raise DoesNotApply(
-            "The shortcut of advanced composition needs e^epsilon - 1 <= sqrt(2 ln(1/slack)/"
-            f"count), here {limit:.4g}; got {math.expm1(eps):.4g}. Use `advanced`, or the optimal "
-            "composition, which is smaller."
-        )
-    return float(2.0 * eps * math.sqrt(2.0 * k * log_slack) * _SAFE)
-
-
-def _slack(value: float) -> float:
+def checked_slack(value: float) -> float:
     return float(check_real(value, "slack", low=0.0, high=1.0, open_low=True))
-
-
-def _expm1(eps: float) -> float:
-    return math.expm1(eps) if eps < 700.0 else math.inf
 
 
 # ---- Trade-off function and profile of one (epsilon, delta) guarantee
@@ -184,8 +130,6 @@ def _expm1(eps: float) -> float:
 # Source: Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776).
 # Error: a few roundings (relative 1e-15; relative to 1 where f is computed as 1 - ...).
 # Vectors: tradeoff_eps_delta in tests/golden/tradeoff.json.
-
-
 _ULPS = 4.0 * ULP
 _LARGE, _TINY = 700.0, 5e-324  # e^700 is still a double; the smallest of them
 

@@ -30,8 +30,6 @@ from tightrope.validate import (
     one_number,
 )
 
-__all__ = ["Validity", "Views", "Guarantee", "Components", "hit_rate", "belief"]
-
 _ULPS = 4.0 * ULP
 _UP, _TINY = 600, 5e-324  # a power of two for products of small numbers; the smallest double
 _FEW_POINTS = 16  # of a trade-off curve, that are asked one by one
@@ -144,6 +142,10 @@ class Guarantee(Views):
         """Bounds on delta(epsilon) that are cheaper than `delta`, where there are such."""
         return None
 
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Whether this guarantee implies (epsilon, delta)-DP."""
+        return self.delta(epsilon).upper <= delta
+
     def _one_tradeoff(self, type_i: float) -> Interval:
         return tradeoff(self, type_i)
 
@@ -237,6 +239,24 @@ class Guarantee(Views):
     def posterior(self, prior: float, false_positive_rate: float) -> Interval:
         """Belief of an attacker with this prior after an alarm of the best such attack."""
         return belief(prior, false_positive_rate, self.tradeoff(false_positive_rate))
+
+
+class DerivedGuarantee(Guarantee):
+    """A bound read off another guarantee, for the same neighbours and users."""
+
+    inner: Guarantee
+
+    @property
+    def adjacency(self) -> Adjacency:  # type: ignore[override]
+        return self.inner.adjacency
+
+    @property
+    def records(self) -> int:
+        return self.inner.records
+
+    @property
+    def validity(self) -> Validity:  # type: ignore[override]
+        return Validity.BOUND
 
 
 def _composed(parts: Sequence[Guarantee], times: Sequence[int]) -> Guarantee:

@@ -17,8 +17,6 @@ from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray
 
-__all__ = ["Estimate", "compose_estimates"]
-
 
 @final
 @dataclass(frozen=True)

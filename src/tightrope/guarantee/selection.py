@@ -26,14 +26,12 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.gaussian.profile import delta_bounds
+from tightrope.guarantee.gaussian import delta_bounds
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, known_renyi
 from tightrope.numerics.roots import crossing
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_positive
-
-__all__ = ["binomial_selection", "selection_guarantee", "trial_mu", "selected_renyi"]
 
 # Orders b over which the middle term of `binomial_selection` is minimised: all of them are valid.
 _ORDERS = np.concatenate([np.linspace(1.05, 10.0, 60), np.geomspace(11.0, 2000.0, 40)])
@@ -59,12 +57,11 @@ class _PoissonSelected:
     def upper(self, orders: FloatArray) -> FloatArray:
         levels = np.log1p(1.0 / (orders - 1.0)) * (1.0 - 1e-12)
         divergences = np.array([known_renyi(self.trial, order) for order in orders.tolist()])
-        return selected_renyi(orders, divergences, self._failures(levels), self.mean_trials)
-
-    def _failures(self, levels: FloatArray) -> FloatArray:
         if isinstance(self.trial, GaussianGuarantee):  # all levels at once
-            return np.asarray(delta_bounds(levels, self.trial.mu)[1])
-        return np.array([self.trial.delta(level).upper for level in levels.tolist()])
+            failures = np.asarray(delta_bounds(levels, self.trial.mu)[1])
+        else:
+            failures = np.array([self.trial.delta(level).upper for level in levels.tolist()])
+        return selected_renyi(orders, divergences, failures, self.mean_trials)
 
 
 def selection_guarantee(trial: Guarantee, mean_trials: float) -> RenyiGuarantee:

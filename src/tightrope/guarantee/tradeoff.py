@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.gaussian import profile as gaussian
+from tightrope.guarantee import gaussian
 from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.roots import crossing
 from tightrope.numerics.rounding import rest_up
@@ -32,17 +32,6 @@ from tightrope.validate import FloatArray, check_delta, check_probability, one_n
 
 if TYPE_CHECKING:  # a guarantee asks this module for its curve
     from tightrope.guarantee.base import Guarantee
-
-__all__ = [
-    "Profile",
-    "supporting_line",
-    "tradeoff_curve",
-    "HitRate",
-    "tradeoff",
-    "supporting_epsilon",
-    "gaussian_mu",
-    "invert",
-]
 
 _LARGEST_EPSILON = 700.0  # e^700 is still a double
 _GOAL, _ROUGH = 1e-6, 1e-3  # widths aimed at, relative to the attacker's hit rate
@@ -276,17 +265,18 @@ def _extended(far: Interval, at: Interval, ratio: float) -> float:
 # Error: rounding is taken outward; the width is that of the cells, which are halved where it is
 #     largest, until it is small or enough points are known.
 # Vectors: tests/unit/guarantee/test_arrays.py, against the function one point at a time.
-
-
 _FIRST_POINTS, _MOST, _TOGETHER = 9, 96, 8  # points of the profile; cells halved in one round
 _GOAL_OF_CURVE = 1e-6  # of the width, relative to the hit rate, or to f
 _SMALL, _ROUNDING_OF_CURVE = 1e-13, 2e-15  # of the corners, and of what they are worth
 
 
-def _curve_of(profile: Profile, type_i: FloatArray) -> IntervalArray:
-    """f at all of these points."""
+def tradeoff_curve(guarantee: Guarantee, type_i: FloatArray) -> IntervalArray:
+    """The trade-off function at many points, by one set of values of the profile.
+
+    Wider than one point at a time: about a thousandth of the hit rate.
+    """
     a = np.asarray(check_probability(type_i, "type_i"), dtype=np.float64)
-    known = _Known(profile)
+    known = _Known(_kept_profile(guarantee))
     smallest = float(np.min(a[a > 0.0], initial=1.0))
     known.start(smallest)
     while True:
@@ -384,8 +374,6 @@ def _corners(x: FloatArray, low: FloatArray, high: FloatArray) -> tuple[FloatArr
 # Validity: bound for every eps; exact for the best one.
 # Source: Wasserman and Zhou 2010; Dong, Roth and Su 2019 (arXiv:1905.02383), Proposition 2.5.
 # Error: none; a search that stops early only asks for more noise than needed.
-
-
 _NO_ROOM = 1e6
 
 
@@ -449,14 +437,6 @@ def tradeoff(guarantee: Guarantee, type_i: float) -> Interval:
         least = min(guarantee.delta(epsilon).upper for epsilon in _FAR_EPSILONS)
         return Interval(max(1.0 - least - 1e-15, 0.0), 1.0)
     return _supporting_line(guarantee, type_i)[0]
-
-
-def tradeoff_curve(guarantee: Guarantee, type_i: FloatArray) -> IntervalArray:
-    """The trade-off function at many points, by one set of values of the profile.
-
-    Wider than one point at a time: about a thousandth of the hit rate.
-    """
-    return _curve_of(_kept_profile(guarantee), type_i)
 
 
 def supporting_epsilon(guarantee: Guarantee, type_i: float) -> float:

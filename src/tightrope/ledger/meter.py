@@ -23,11 +23,11 @@ import numpy as np
 
 from tightrope.accounting import account
 from tightrope.errors import DoesNotApply
+from tightrope.guarantee import gaussian
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.renyi.one_sided import gamma
+from tightrope.guarantee.renyi.optimal import one_sided_gamma
 from tightrope.ledger.reservation import Charge
 from tightrope.ledger.terms import IN_ADVANCE, Terms, Total
 from tightrope.process import Process, parts_of
@@ -157,7 +157,7 @@ def _pair_of(total: Total) -> tuple[float, float]:
 @lru_cache(maxsize=1024)
 def _renyi_limit(order: float, epsilon: float, delta: float) -> float:
     """The largest Renyi divergence that forces (epsilon, delta), rounded down."""
-    return float(gamma(order, epsilon, delta)[0])
+    return float(one_sided_gamma(order, epsilon, delta)[0])
 
 
 @lru_cache(maxsize=4096)

@@ -11,8 +11,6 @@ import math
 from decimal import Decimal, localcontext
 from functools import lru_cache
 
-__all__ = ["binomial_tail"]
-
 _DIGITS = 50
 _HALF_LOG_2PI = Decimal("0.91893853320467274178032973640561763986139747363778")
 _STIRLING = (  # of 1/n, 1/n^3, ...

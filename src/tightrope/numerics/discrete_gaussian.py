@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["LARGEST_SCALE", "DiscreteGaussian", "below", "exp_bounds"]
-
 # Up to this every whole number of step 3 is exact in float64.
 LARGEST_SCALE = 2**44
 _BLOCKS = 8  # to one s
@@ -75,7 +73,10 @@ class DiscreteGaussian:
     def _candidates(self, count: int, words: Words) -> Whole:
         raw = words(3 * count)
         first, second, third = raw[:count], raw[count : 2 * count], raw[2 * count :]
-        more = partial(_one, words)
+
+        def more() -> int:
+            return int(words(1)[0])
+
         block = self._blocks(first, more)
         usable = second <= np.uint64(self._largest_place)
         place = (second % np.uint64(self._width)).astype(np.int64)
@@ -127,10 +128,6 @@ def _exp_minus(x: Real) -> Real:
     for _ in range(3):
         value *= value
     return value
-
-
-def _one(words: Words) -> int:
-    return int(words(1)[0])
 
 
 def _above(limits: NDArray[np.uint64], words: NDArray[np.uint64]) -> Whole:
@@ -191,8 +188,6 @@ def _weights(scale: int, width: int, bits: int) -> list[tuple[int, int]]:
 
 # ---- exp(-x) of a rational x between two whole numbers, and coins that fall exactly so often -----
 # Everything here is integer arithmetic: no rounding can move a probability.
-
-
 WORD = 64
 
 Bounds = Callable[[int], tuple[int, int]]

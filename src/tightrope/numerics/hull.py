@@ -30,8 +30,6 @@ from numpy.typing import NDArray
 
 from tightrope.numerics.rounding import UNIT
 
-__all__ = ["least_cost", "least_cost_shifts", "minorant", "rounding", "Window", "least_window_cost"]
-
 FloatArray = NDArray[np.float64]
 
 _TINY_LINK, _LARGE_LINK = 1e-150, 1e150
@@ -213,10 +211,7 @@ def minorant(
 #
 # Error: sums of positive numbers, relative error at most 8 T 2^-53. Windows whose weight
 # c_{t+1} ... c_T leaves [1e-140, 1e140] are not tried, nor starts before the last 2^18 pushes
-# unless
-# every step has one; each window alone gives a valid cost.
-
-
+# unless every step has one; each window alone gives a valid cost.
 _LARGEST_WEIGHT = 1e140
 _MOST_EVENTS = 2**18
 
@@ -330,4 +325,4 @@ def _slope(dx: float, dy: float) -> float:
 
 
 def _cost(dx: float, dy: float) -> float:
-    return dy * dy / dx if dx > 0.0 else (math.inf if dy > 0.0 else 0.0)
+    return dy * dy / dx if dx > 0.0 else _slope(dx, dy)

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from tightrope.errors import ContradictoryMethods, InvalidInput
 from tightrope.numerics.rounding import rounded_down, rounded_up
 
-__all__ = ["Interval", "IntervalArray"]
-
 
 @final
 @dataclass(frozen=True)

@@ -19,23 +19,6 @@ from tightrope.numerics.inversion_law import MAX_WORK, ComplexArray, SumLaw, Wan
 from tightrope.numerics.quadrature import FloatArray, dyadic_floor
 from tightrope.numerics.rounding import UNIT
 
-__all__ = [
-    "log_kernel",
-    "kernel_slope",
-    "kernel_ratio",
-    "log_peak",
-    "saddle",
-    "saddle_of_level",
-    "log_estimate",
-    "LinePlan",
-    "SaddleReading",
-    "plan",
-    "LogEnclosure",
-    "Line",
-    "Limit",
-    "NO_LIMIT",
-]
-
 # tilts tried: lines inside the saddle, and with them those that bound the aliases
 _FRACTIONS = np.array([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0])
 _INSIDE = np.concatenate([[0.0, 0.06, 0.12], _FRACTIONS])
@@ -227,8 +210,6 @@ def plan(
 # e^{K(z)-zx} h(z)/2 pi is exactly sum_k g(x + kP) e^{ckP} (Poisson): every alias is >= 0, and
 # Chernoff's bound at another tilt limits it. The sum stops at y = Y; what is left out is limited
 # by the decay of |M(c+iy)|.
-
-
 MAX_FREQUENCIES = 30_000
 _AT_ONCE = 12  # ends tried in one go, each 15 % further out
 

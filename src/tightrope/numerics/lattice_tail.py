@@ -25,8 +25,6 @@ from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
-__all__ = ["TailTable", "TailLadder", "tail_table", "shared_mass", "CELL_ERROR"]
-
 _BLOCK_RANGE = 300.0  # nats of tilt inside one block of the running sums
 _ALL = 1e300  # ln of an error beside which nothing is left
 _LONGEST_BLOCK = 1 << 14  # points: keeps the work space small
@@ -174,8 +172,6 @@ def tail_table(measure: LatticeMeasure) -> TailTable:
 # Error: Gauss-Legendre on an analytic integrand. With x = width * (|s| + mu + 1) and the Bernstein
 # ellipse of parameter rho (half axis R = rho width / 4), the relative error of a panel is at most
 # (64/15) rho^{-2n} e^{R (|s| + R + mu)} (R/width + 1); the table below keeps it under 2e-15.
-
-
 CELL_ERROR = 2e-15
 _PANELS = ((2e-3, 3), (2e-2, 4), (2e-1, 6), (1.0, 8))  # largest x, nodes
 _BOUNDS = np.array([bound for bound, _ in _PANELS])
@@ -184,12 +180,8 @@ _MOST_PANELS = 2e5  # of a chunk: a few megabytes
 _CHUNK = 8192  # cells at a time: the work space stays below a megabyte
 
 
-def _rule(nodes: int) -> tuple[FloatArray, FloatArray]:
-    x, w = gauss_legendre(nodes)
-    return 0.5 * (x + 1.0), 0.5 * w
-
-
-_RULES = {nodes: _rule(nodes) for _, nodes in _PANELS}
+_GAUSS = {nodes: gauss_legendre(nodes) for _, nodes in _PANELS}
+_RULES = {nodes: (0.5 * (x + 1.0), 0.5 * w) for nodes, (x, w) in _GAUSS.items()}  # on [0, 1]
 
 
 @final

@@ -29,20 +29,9 @@ from scipy.special import gammaln, logsumexp
 
 from tightrope.errors import NotCertified
 from tightrope.numerics.inversion_law import ComplexArray, log1p_complex
-from tightrope.numerics.quadrature import log_sum_exp
+from tightrope.numerics.quadrature import dyadic_floor, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
-
-__all__ = [
-    "LogMean",
-    "log_mean",
-    "Transform",
-    "unit_of",
-    "log_real_transform",
-    "log_power_mean",
-    "log_positive_moments",
-    "log_negative_moments",
-]
 
 # angle of the arms, half-width of the strip: a wide path for heavy tails, a narrow one for the rest
 _NUMBER = np.longdouble  # 64 binary digits on most machines; where it has fewer, errors are larger
@@ -113,7 +102,7 @@ def power_means(count: int, mu: float) -> tuple[tuple[int, float], ...]:
 def log_mean(count: int, mu: float) -> LogMean:
     """The law of ln S for count >= 2."""
     spread = mu / math.sqrt(count)
-    step = _short(_FINE * spread)
+    step = dyadic_floor(_FINE * spread)  # multiples of it are exact
     means = power_means(count, mu)
     # beyond its ends E S and E 1/S are below e^_OUTSIDE
     first = -math.ceil(min((m - _OUTSIDE) / (-a - 1) for a, m in means if a < -1) / step)
@@ -127,31 +116,18 @@ def log_mean(count: int, mu: float) -> LogMean:
     most = _largest_density(count, mu, x)
     density, error = most.copy(), most.copy()
     seen = most > _UNSEEN
-    density[seen], error[seen] = _best_densities(count, mu, np.exp(x[seen].astype(_NUMBER)))
+    k = np.exp(x[seen].astype(_NUMBER))
+    # by the wide path, and by the narrow one where that is not good enough
+    narrow = tuple(p * min(1.0, mu / _LIGHT) for p in _NARROW)
+    density[seen], error[seen] = _densities(count, mu, k, *(_WIDE if mu >= _HEAVY else narrow))
+    poor = np.flatnonzero(seen)[error[seen] > _GOOD + 2e-15 * np.abs(density[seen])]
+    if mu >= _HEAVY and len(poor):
+        again = np.exp(x[poor].astype(_NUMBER))
+        density[poor], error[poor] = _densities(count, mu, again, *narrow)
     most = np.minimum(most, np.maximum(density, 0.0) + error)
     known = error < 0.5 * most  # where it is not, all that is known is that it lies in [0, most]
     density, error = np.where(known, density, most), np.where(known, error, most)
     return LogMean(count, mu, step, first, density, error)
-
-
-def _best_densities(
-    count: int, mu: float, k: NDArray[np.floating[Any]]
-) -> tuple[FloatArray, FloatArray]:
-    """The density by the wide path, and by the narrow one where that is not good enough."""
-    narrow = tuple(p * min(1.0, mu / _LIGHT) for p in _NARROW)
-    if mu < _HEAVY:
-        return _densities(count, mu, k, *narrow)
-    density, error = _densities(count, mu, k, *_WIDE)
-    poor = error > _GOOD + 2e-15 * np.abs(density)
-    if poor.any():
-        density[poor], error[poor] = _densities(count, mu, k[poor], *narrow)
-    return density, error
-
-
-def _short(step: float) -> float:
-    """Ten binary digits: multiples of it are exact."""
-    mantissa, exponent = math.frexp(step)
-    return math.ldexp(math.floor(mantissa * 1024.0) / 1024.0, exponent)
 
 
 def _largest_density(count: int, mu: float, x: FloatArray) -> FloatArray:
@@ -181,7 +157,8 @@ def _densities(
     beyond, strips = _of_one(k, (angle, width, scale), step, end)
     whole, less = _sums(k, z, slope, power)
     ways = ((whole, strip / fine + cut), (less, (strip + strips) / fine + cut + beyond))
-    return _better(*(_found(k, step, sums, missed) for sums, missed in ways))
+    (one, error), (other, its) = (_found(k, step, sums, missed) for sums, missed in ways)
+    return np.where(its < error, other, one), np.minimum(its, error)
 
 
 def _power(f: Any, f_error: FloatArray, count: int) -> tuple[Any, FloatArray, FloatArray]:
@@ -227,11 +204,6 @@ def _found(k: Any, step: float, sums: tuple[Any, Any], missed: Any) -> tuple[Any
     error = error + 8.0 * UNIT * np.abs(value)
     known = np.isfinite(value) & np.isfinite(error)
     return np.where(known, value, 0.0), np.where(known, error, math.inf)
-
-
-def _better(way: tuple[Any, Any], second: tuple[Any, Any]) -> tuple[FloatArray, FloatArray]:
-    (one, error), (other, its) = way, second
-    return np.where(its < error, other, one), np.minimum(its, error)
 
 
 def _of_one(
@@ -339,10 +311,7 @@ def _log_beyond(count: int, mu: float, angle: float, scale: float, end: float) -
 # Error: trapezoidal sums in a strip of half-width spin/mu, in which |e^(-vX) - 1| <= |v| X
 # (Trefethen
 # and Weideman 2014, Theorem 5.1): kept, with the cut ends, below 6 |v| e^-nats. Rounding of the
-# sum:
-# 40 units of the sum of |terms| (NumPy adds in pairs).
-
-
+# sum: 40 units of the sum of |terms| (NumPy adds in pairs).
 _BLOCK = 128  # values of v at a time
 _SPIN = 0.55
 _REAL_NATS, _REAL_REACH = 90.0, 14.0
@@ -428,8 +397,7 @@ def log_power_mean(count: int, mu: float, power: int) -> float:
 
 # ---- Moments of M, the likelihood ratio of one epoch of balls in bins ----------------------------
 # M = (1/t) sum_i X_i with independent lognormal X_i = e^(mu g_i - mu^2/2) of mean 1: where the
-# record
-# went decides which of t noisy sums is moved. Under the law without the record,
+# record went decides which of t noisy sums is moved. Under the law without the record,
 #     D_a(with || without) = ln E[M^a]/(a - 1),   D_a(without || with) = ln E[M^(1-a)]/(a - 1).
 # Positive whole powers are coefficients of a power series; negative powers are one integral,
 #     E[M^-s] = (1/Gamma(s)) int_0^inf u^(s-1) phi(u/t)^t du,   phi(v) = E[e^(-v X)].
@@ -439,8 +407,6 @@ def log_power_mean(count: int, mu: float, power: int) -> float:
 # d = pi/(2 mu), where |e^(-v X)| <= 1 still; for u = e^w, in w, any d < pi/2, where the integrand
 # is at most (cos d)^-s of itself. Both are kept below e^-50, the cut ends are bounded (ln phi(e^w)
 # is concave in w: e^(-e^w) and the normal law are log-concave), and rounding is added to exponents.
-
-
 _DECIMALS = Context(prec=80, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _STEP, _LEFT = 0.02, -60.0  # of w = ln u
 _MOMENT_NATS, _DROP = 60.0, 45.0
@@ -524,13 +490,10 @@ def _log_moment(s: float, w: FloatArray, u: FloatArray, excess: FloatArray) -> f
     left = s * (_LEFT + _STEP) - float(gammaln(s + 1.0))
     cut = float(np.logaddexp.reduce([inside, right + 1.0, left]))
     total = float(np.logaddexp(0.0, cut))
-    return total * (1 + _CANCELLED) + math.exp(_log_strip(s) + 2.0)  # exponents below 1e5 u
-
-
-def _log_strip(s: float) -> float:
-    """ln of the trapezoidal rule's error relative to the moment itself."""
+    # the trapezoidal rule's error, relative to the moment itself
     d = math.atan(2.0 * math.pi / _STEP / s)
-    return math.log(2.0) - 2.0 * math.pi * d / _STEP - s * math.log(math.cos(d))
+    strip = math.log(2.0) - 2.0 * math.pi * d / _STEP - s * math.log(math.cos(d))
+    return total * (1 + _CANCELLED) + math.exp(strip + 2.0)  # exponents below 1e5 u
 
 
 def _log_transform_excess(u: FloatArray, batches: int, mu: float, left: float) -> FloatArray:
@@ -543,19 +506,15 @@ def _log_transform_excess(u: FloatArray, batches: int, mu: float, left: float) -
     found = np.empty_like(u)
     for begin in range(0, len(u), 256):
         part = slice(begin, begin + 256)
-        found[part] = _one_part(u[part], batches, ratios, weights)
+        v = u[part] / batches
+        y = v[:, None] * ratios
+        direct = np.exp(-y) @ weights * (1 + _ROUNDING) + math.exp(2.0 - _MOMENT_NATS)
+        far = batches * (np.log(direct) + _ROUNDING) + u[part] * (1 + _ROUNDING)
+        bent = _bent(y) @ weights  # E[e^(-vX) - 1 + vX]
+        x = np.minimum(v - bent, 0.9)
+        near = batches * (_log1p_bent(x) + bent) + _CANCELLED * batches * (bent + x * x)
+        found[part] = np.maximum(np.where(v < 0.5, near, far), 1e-300)
     return found
-
-
-def _one_part(u: FloatArray, batches: int, ratios: FloatArray, weights: FloatArray) -> FloatArray:
-    v = u / batches
-    y = v[:, None] * ratios
-    direct = np.exp(-y) @ weights * (1 + _ROUNDING) + math.exp(2.0 - _MOMENT_NATS)
-    far = batches * (np.log(direct) + _ROUNDING) + u * (1 + _ROUNDING)
-    bent = _bent(y) @ weights  # E[e^(-vX) - 1 + vX]
-    x = np.minimum(v - bent, 0.9)
-    near = batches * (_log1p_bent(x) + bent) + _CANCELLED * batches * (bent + x * x)
-    return np.maximum(np.where(v < 0.5, near, far), 1e-300)
 
 
 def _bent(y: FloatArray) -> FloatArray:

@@ -13,19 +13,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "FloatArray",
-    "LOG_ROOT_2PI",
-    "dyadic_floor",
-    "log_sum_exp",
-    "gauss_legendre",
-    "log_ellipse_error",
-    "expm1_minus",
-    "dyadic_floors",
-    "widest_steps",
-    "log_strip_errors",
-]
-
 FloatArray = NDArray[np.float64]
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 

@@ -11,23 +11,6 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 
-__all__ = [
-    "UNIT",
-    "ULP",
-    "up",
-    "down",
-    "log_down",
-    "exp_or_inf",
-    "expm1_or_inf",
-    "times_up",
-    "over_down",
-    "rest_up",
-    "rest_down",
-    "root_up",
-    "rounded_up",
-    "rounded_down",
-]
-
 UNIT = 2.0**-53  # the largest relative error of one operation
 ULP = 2.0**-52  # the distance of 1 to the next number
 
@@ -96,8 +79,6 @@ def root_up(square: Fraction, guess: float) -> float:
 
 
 # ---- Numbers printed with a few digits, rounded to the side that keeps a bound a bound -----------
-
-
 DIGITS = 5
 
 

@@ -5,14 +5,12 @@ All of them are readable by their owner alone, whatever the folder and the habit
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
@@ -20,19 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
-
-__all__ = [
-    "write_snapshot",
-    "write_tensors",
-    "read_snapshot",
-    "latest_snapshot",
-    "replace_text",
-    "open_private",
-    "append_whole",
-    "overwrite",
-    "hide",
-    "FolderLock",
-]
+from tightrope.evidence.files import write_text
+from tightrope.evidence.run_folder import LATEST, LOCK, read_state, sha256_of
 
 OWNER_ONLY = 0o600
 FORMAT = 2  # of a snapshot; another one was written by another version
@@ -56,10 +43,11 @@ def write_snapshot(
     more = {"format": FORMAT, "sha256": hashes, "nonce": secrets.token_hex(8)}
     text = json.dumps(state | more, indent=1)
     name = f"{title}-{hashlib.sha256(text.encode()).hexdigest()}"
-    _write_private(temporary / "state.json", text)
-    _sync_folder(temporary)
+    write_text(temporary / "state.json", text)
+    _sync(temporary)
     temporary.rename(folder / name)
-    replace_text(folder / "latest", name)
+    write_text(folder / LATEST, name)
+    _sync(folder)
     for old in [*folder.glob("step-*"), *folder.glob(".unfinished-*")]:
         if old.name != name:
             shutil.rmtree(old)
@@ -71,71 +59,49 @@ def write_tensors(folder: Path, tensors: dict[str, dict[str, Tensor]]) -> dict[s
     for part, values in tensors.items():
         path = folder / f"{part}.safetensors"
         # clones: tied weights are stored twice, which safetensors would refuse to do silently
-        save_file(
-            {key: value.detach().cpu().contiguous().clone() for key, value in values.items()}, path
-        )
+        whole = {key: value.detach().cpu().contiguous().clone() for key, value in values.items()}
+        save_file(whole, path)
         path.chmod(OWNER_ONLY)
-        hashes[part] = _sync_and_hash(path)
+        _sync(path)
+        hashes[part] = sha256_of(path)
     return hashes
 
 
-def latest_snapshot(folder: Path) -> Path | None:
-    """The last complete snapshot, if the folder holds a run."""
-    pointer = folder / "latest"
-    if not pointer.exists():
+def read_snapshot(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The last complete snapshot and its state, if the folder holds a run; unchanged since."""
+    if not (folder / LATEST).exists():
         return None
-    name = pointer.read_text(errors="replace").strip()
-    # Neither a path nor a link: what is read stays in the folder.
-    if not name.startswith("step-") or name != Path(name).name or (folder / name).is_symlink():
-        raise _damaged(pointer)
-    if not (folder / name / "state.json").exists():
-        raise _damaged(pointer)
-    return folder / name
-
-
-def read_snapshot(
-    path: Path, *, rank: int | None = None
-) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Tensors by part and the json state, after checking that no file was changed.
-
-    rank: whose files to read, where each rank has written its own.
-    """
-    raw = (path / "state.json").read_bytes()
-    digest = path.name.rpartition("-")[2]
-    whole = digest == hashlib.sha256(raw).hexdigest()
-    if not whole and len(digest) == hashlib.sha256().digest_size * 2:
-        raise _damaged(path / "state.json")
-    state: dict[str, Any] = json.loads(raw) if whole else {}
+    try:
+        path, state = read_state(folder)
+    except InvalidInput as why:
+        raise _damaged(folder, str(why)) from None
     if state.get("format") != FORMAT:
         raise InvalidInput(
             f"{path} was written by another version of Tightrope, and what it counts is not known "
             "here. Finish the run with that version; or start a new run in an empty folder, with "
             "this one in its history."
         )
+    return path, state
+
+
+def read_tensors(path: Path, state: dict[str, Any], rank: int) -> dict[str, dict[str, Tensor]]:
+    """The tensors of a snapshot by part: the shared ones, and this rank's own."""
     tensors = {}
     for title, expected in state["sha256"].items():
         part, _, owner = title.partition("-")
-        if owner and owner != str(rank):
-            continue
-        file = path / f"{title}.safetensors"
-        if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
-            raise _damaged(file)
-        tensors[part] = load_file(file)
-    return tensors, state
+        if owner in ("", str(rank)):
+            file = path / f"{title}.safetensors"
+            if not file.exists() or sha256_of(file) != expected:
+                raise _damaged(path.parent, f"{file.name} is not what was stored")
+            tensors[part] = load_file(file)
+    return tensors
 
 
-def _damaged(file: Path) -> InvalidInput:
+def _damaged(folder: Path, why: str) -> InvalidInput:
     return InvalidInput(
-        f"{file} is damaged or was changed: its hash differs from the one stored with it. "
-        "Restore the folder from a copy; resuming from it would not continue this run."
+        f"{folder} is damaged or was changed: {why}. Restore the folder from a copy; resuming from "
+        "it would not continue this run."
     )
-
-
-def replace_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.unfinished")
-    _write_private(temporary, text)
-    os.replace(temporary, path)
-    _sync_folder(path.parent)
 
 
 def open_private(path: Path, flags: int) -> int:
@@ -147,64 +113,27 @@ def open_private(path: Path, flags: int) -> int:
 
 def hide(folder: Path, names: Iterable[str]) -> None:
     """Take what is in a run folder already away from the eyes of others."""
-    files = [folder / name for name in names]
-    for file in [*files, *folder.glob("step-*/*")]:
+    for file in [*(folder / name for name in names), *folder.glob("step-*/*")]:
         if file.exists():
             file.chmod(OWNER_ONLY)
 
 
-def append_whole(descriptor: int, size: int, data: bytes, path: Path) -> None:
-    """Add to a file of `size` bytes, durably; all of the data or nothing of them."""
-    if os.fstat(descriptor).st_size != size:
-        os.ftruncate(descriptor, size)  # what an earlier failure has left
+def write_at(descriptor: int, place: int, data: bytes, path: Path) -> None:
+    """Put data at a place of a file, durably."""
     try:
-        _write_all(descriptor, data)
+        while data:
+            written = os.pwrite(descriptor, data, place)
+            data, place = data[written:], place + written
         os.fsync(descriptor)
     except OSError as error:
-        with suppress(OSError):
-            os.ftruncate(descriptor, size)
-        raise _not_written(path, error) from error
+        raise OSError(
+            error.errno,
+            f"{path} could not be written ({error.strerror}), so nothing was released. Make room, "
+            "and go on; the step stays counted",
+        ) from error
 
 
-def overwrite(descriptor: int, data: bytes, path: Path) -> None:
-    """Put data of the same length in the place of what is there, durably."""
-    try:
-        if os.pwrite(descriptor, data, 0) != len(data):
-            raise OSError(errno.ENOSPC, "written in part")
-        os.fsync(descriptor)
-    except OSError as error:
-        raise _not_written(path, error) from error
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
-def _not_written(path: Path, error: OSError) -> OSError:
-    return OSError(
-        error.errno,
-        f"{path} could not be written ({error.strerror}), so nothing was released. Make room, "
-        "and go on; the step stays counted",
-    )
-
-
-def _write_private(path: Path, text: str) -> None:
-    descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        _write_all(descriptor, text.encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_and_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        return hashlib.sha256(file.read()).hexdigest()
-
-
-def _sync_folder(path: Path) -> None:
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -214,16 +143,16 @@ def _sync_folder(path: Path) -> None:
 
 @final
 class FolderLock:
-    """Held from the first look into a folder until close(), or until the process ends.
+    """Kept from the first reading of a folder until close(), or until the process ends.
 
-    A file of its own, which is never removed or replaced: a lock on a file that somebody unlinks
-    keeps nobody out.
+    A file of its own, which is never removed or replaced: a lock on a file that was unlinked keeps
+    no one out.
     """
 
     def __init__(self, folder: Path) -> None:
         import fcntl  # not on every system; nor are the folders synchronised there
 
-        self._path = folder / "lock"
+        self._path = folder / LOCK
         self._descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """Store and resume a run as one transaction.
 
-The folder holds the weights, the optimizer, the journal of releases, a fingerprint of the data with
-its key, and diagnostics. KEEP IT PRIVATE: some of it is about private data. Publish the weights and
+The folder holds the weights, the optimizer, the journal of releases, and a fingerprint of the data
+with its key. KEEP IT PRIVATE: some of it is about private data. Publish the weights and
 certificate.json, never this folder.
 
 Guarantee: whatever moment a crash comes at, the count after a resume is never below the number of
@@ -28,17 +28,18 @@ from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import FILE, write
 from tightrope.evidence.commitment import read_key, write_key
 from tightrope.evidence.run_facts import Measured
+from tightrope.evidence.run_folder import JOURNAL, KEY, Mark
 from tightrope.train.clip import AdaptiveClip
 from tightrope.train.correlated_noise import CorrelatedNoise
 from tightrope.train.files import (
     FolderLock,
     hide,
-    latest_snapshot,
     read_snapshot,
+    read_tensors,
     write_snapshot,
     write_tensors,
 )
-from tightrope.train.journal import Journal, Mark, digest_of
+from tightrope.train.journal import Journal, digest_of
 from tightrope.train.ranks import (
     as_part,
     from_all_ranks,
@@ -52,9 +53,7 @@ from tightrope.train.record import certificate_of, name_of, resume_isolation, st
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun
 
-__all__ = ["RunFolder", "pack_optimizer", "unpack_optimizer"]
-
-JOURNAL, KEY = "journal.jsonl", "data.key"
+__all__ = ["RunFolder"]
 
 
 class Stateful(Protocol):
@@ -72,7 +71,7 @@ class RunFolder:
         self.path = Path(path)
         self._run: PrivateRun | None = None
         self._lock: FolderLock | None = None
-        self._journal: Journal | None = None
+        self._journal: Journal | None = None  # of rank 0
 
     def attach(self, run: PrivateRun, *, keep: Mapping[str, Any], replay: bool = True) -> None:
         """Start storing `run`, or bring it to where the stored run was.
@@ -89,74 +88,70 @@ class RunFolder:
         self._facts = run.settings() | {
             "optimizer": name_of(run.optimizer),
             "data": run.fingerprint,
-            # claimed as a whole, so it must not be chosen by looking at what was released
+            # claimed as a whole, so it must not be chosen by what was released
             "budget": repr(run.ledger.budget),
             **({"model": "in parts"} if in_parts(run.model) else {}),
         }
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        snapshot, stored = self._stored()
-        self._take_possession(snapshot)
+        rank, stored = rank_and_size()[0], read_snapshot(self.path)
+        if stored is not None:
+            if rank == 0 and not (self.path / JOURNAL).exists():
+                raise InvalidInput(
+                    f"{self.path} has no journal, so it is not known what was released after the "
+                    "last save. Resuming could under-count privacy; start a new run."
+                )
+            self._check_same(stored[1]["facts"])
+        tensors = {} if stored is None else read_tensors(*stored, rank)
         try:
+            if rank == 0:
+                self._lock = FolderLock(self.path)
+                again = read_snapshot(self.path)
+                if (again and again[0]) != (stored and stored[0]):
+                    raise InvalidInput(f"Another run wrote to {self.path} just now. Attach again.")
+                hide(self.path, (JOURNAL, KEY))
             self._run = run
-            self._keep_key(run)
+            # One key for the whole life of the run, so that every certificate commits alike.
+            if (self.path / KEY).exists():
+                run.data_key = read_key(self.path / KEY)
+            elif rank == 0:
+                write_key(run.data_key, self.path / KEY)
             if stored is None:
                 self._start(run)
             else:
-                self._resume(run, *stored, replay=replay)
+                self._resume(run, tensors, stored[1], replay=replay)
         except BaseException:
             self.close()
             raise
         run.ledger.journal, run.write_ahead = self._announce, self._prove
         run.ledger.on_reserved = None if self._journal is None else self._journal.reserved
 
-    def _stored(self) -> tuple[Path | None, Any]:
-        """The last complete snapshot and what is in it, if it is one of this run."""
-        snapshot = latest_snapshot(self.path)
-        if snapshot is None:
-            return None, None
-        if not (self.path / JOURNAL).exists() and rank_and_size()[0] == 0:
-            raise InvalidInput(
-                f"{self.path} has no journal, so it is not known what was released after the last "
-                "save. Resuming could under-count privacy; start a new run."
-            )
-        tensors, state = read_snapshot(snapshot, rank=rank_and_size()[0])
-        self._check_same(state["facts"])
-        return snapshot, (tensors, state)
-
-    def _take_possession(self, seen: Path | None) -> None:
-        if rank_and_size()[0] != 0:
-            return
-        self._lock = FolderLock(self.path)
-        if latest_snapshot(self.path) != seen:
-            self.close()
-            raise InvalidInput(f"Another run wrote to {self.path} just now. Attach again.")
-        hide(self.path, (JOURNAL, KEY))
-
     def _start(self, run: PrivateRun) -> None:
         self._run_id = _shared(secrets.token_hex(16))
         if rank_and_size()[0] == 0:
-            _check_without_releases(self.path / JOURNAL)
-            self._journal = Journal(self.path / JOURNAL, self._run_id)
+            journal = self.path / JOURNAL  # a crash before the first save leaves one of no release
+            if journal.exists() and journal.read_bytes().count(b"\n") > 1:
+                raise InvalidInput(
+                    f"{journal} counts releases, but there are no stored weights to continue from. "
+                    "Use an empty folder."
+                )
+            self._journal = Journal(self.path, self._run_id)
             if run.ledger.reserved is not None and run.ledger.reserved.id is not None:
                 self._journal.reserved(run.ledger.reserved.id)
         self.save()
 
-    def _keep_key(self, run: PrivateRun) -> None:
-        """One key for the whole life of the run, so that every certificate commits alike."""
-        if (self.path / KEY).exists():
-            run.data_key = read_key(self.path / KEY)
-        elif rank_and_size()[0] == 0:
-            write_key(run.data_key, self.path / KEY)
-
-    def certify(self, delta: float, measured: Iterable[Measured] = ()) -> Path | None:
-        """Write the run's certificate.json, which may be published; None on all ranks but one."""
+    def _attached(self) -> PrivateRun:
         if self._run is None:
             raise InvalidInput(
                 "No run is attached to this folder. Make one with private(..., folder='my-run')."
             )
+        return self._run
+
+    def certify(self, delta: float, measured: Iterable[Measured] = ()) -> Path | None:
+        """Write the run's certificate.json, which may be published; None on all ranks but one."""
+        run = self._attached()
         if rank_and_size()[0] != 0:
             return None
-        return write(certificate_of(self._run, delta, measured), self.path / FILE)
+        return write(certificate_of(run, delta, measured), self.path / FILE)
 
     def _announce(self, step: int) -> None:
         """Called before a release is made."""
@@ -174,7 +169,7 @@ class RunFolder:
 
         Of a model in parts every rank has its own rows.
         """
-        if not _repeatable(self._run):
+        if self._run is None or not _repeatable(self._run):
             return
         digests = from_all_ranks(digest_of(sums))
         if self._journal is not None:
@@ -182,13 +177,11 @@ class RunFolder:
 
     def save(self) -> None:
         """Store the run as it is now; only between steps."""
-        run = self._run
-        if run is None:
-            raise InvalidInput(
-                "No run is attached to this folder. Make one with private(..., folder='my-run')."
-            )
-        model_tensors = _tensors_of(run.model)
-        optimizer_tensors, optimizer_plain = pack_optimizer(run.optimizer)
+        run = self._attached()
+        model, (optimizer, optimizer_plain) = _tensors_of(run.model), _packed(run.optimizer)
+        extras = {name: extra.state_dict() for name, extra in self._extras.items()}
+        for name, extra in extras.items():
+            _check_json(f"The state of {name!r}", extra)
         state = {
             "run": self._run_id,
             "facts": self._facts,
@@ -196,31 +189,22 @@ class RunFolder:
             "length": run.ledger.length.state(),
             "not_private_because": run.record().not_private_because,
             "isolation": stored_isolation(run).as_dict(),
-            "journal": None if self._journal is None else self._journal.mark,
+            "journal": None if self._journal is None else self._journal.counted.mark,
             "optimizer": optimizer_plain,
-            "extras": {name: _plain(name, extra) for name, extra in self._extras.items()},
-            "ranks": from_all_ranks(self._local_state(run)),
+            "extras": extras,
+            "ranks": from_all_ranks(_local_state(run)),
             "samplers": from_all_ranks(run.sampler.lasting()),
         }
-        tensors = {"model": model_tensors, "optimizer": optimizer_tensors}
+        tensors = {"model": model, "optimizer": optimizer}
         if isinstance(run.noise, CorrelatedNoise):
             tensors["noise"] = run.noise.kept()
+        title, (rank, ranks) = f"step-{run.steps:09d}", rank_and_size()
         if in_parts(run.model):
-            _save_parts(self.path, f"step-{run.steps:09d}", tensors, state)
-        elif rank_and_size()[0] == 0:
-            write_snapshot(self.path, f"step-{run.steps:09d}", tensors, state)
-        if rank_and_size()[1] > 1:
+            _save_parts(self.path, title, tensors, state)
+        elif rank == 0:
+            write_snapshot(self.path, title, tensors, state)
+        if ranks > 1:
             dist.barrier()
-
-    def _local_state(self, run: PrivateRun) -> dict[str, Any] | None:
-        """What a seeded run needs to continue bit for bit; of a private one nothing is stored."""
-        if not _repeatable(run):
-            return None
-        return {
-            "sampler": run.sampler_state,
-            "noise": run.noise.state(),
-            "torch": [state.numpy().tobytes().hex() for state in _torch_states()],
-        }
 
     def _resume(
         self,
@@ -231,63 +215,52 @@ class RunFolder:
         replay: bool,
     ) -> None:
         """What was released counts before its weights come: whatever goes wrong then, it counts."""
-        self._run_id = state["run"]
-        if rank_and_size()[0] == 0:
-            self._journal = Journal(self.path / JOURNAL, self._run_id, Mark(*state["journal"]))
-        self._check_extras(state["extras"])
-        run.ledger.length.resume(state["length"])
-        run.ledger.forget_allowance()
-        run.ledger.forfeit(state["not_private_because"])
-        self._count_of_all_ranks(run, state["step"])
-        run.ledger.resume_reservation(
-            _shared(None if self._journal is None else self._journal.reservation)
-        )
-        released = run.ledger.released
+        self._run_id, rank, ledger = state["run"], rank_and_size()[0], run.ledger
+        known: tuple[int, bool, str | None] = (0, True, None)
+        if rank == 0:
+            self._journal = Journal(self.path, self._run_id, Mark(*state["journal"]))
+            counted = self._journal.counted
+            known = (counted.last, counted.private, counted.reservation)
+        missing = sorted(self._extras.keys() - state["extras"].keys())
+        if missing:
+            raise InvalidInput(
+                f"{self.path} holds no state of {missing}; the run was stored with "
+                f"{sorted(state['extras']) or 'no extras'}. Resume with the extras it was started "
+                "with."
+            )
+        last, private, reservation = _shared(known)
+        ledger.length.resume(state["length"])
+        ledger.forget_allowance()
+        ledger.forfeit(state["not_private_because"])
+        if not private:
+            ledger.forfeit(["steps before it was resumed were not private"])
+        ledger.released = ledger.taken = max(last, state["step"])
+        ledger.resume_reservation(reservation)
+        released = ledger.released
         resume_isolation(run, state["isolation"])
-        _load_weights(run.model, tensors["model"])
+        if in_parts(run.model):
+            now = run.model.state_dict()
+            for name, values in tensors["model"].items():
+                local(now[name]).copy_(values)
+        else:
+            run.model.load_state_dict(tensors["model"])
         unpack_optimizer(run.optimizer, tensors["optimizer"], state["optimizer"])
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])
         run.mark_weights()
-        rank = rank_and_size()[0]
-        local = state["ranks"][rank]
-        run.sampler.last(state.get("samplers", {rank: None})[rank])
-        if replay and local is not None:
-            run.ledger.taken = state["step"]
-            self._restore_randomness(run, local)
+        seeded = state["ranks"][rank]
+        run.sampler.last(state["samplers"][rank])
+        if replay and seeded is not None:
+            ledger.taken = state["step"]
+            _restore_randomness(run, seeded)
         else:
-            run.ledger.taken = run.sampler.go_on_after(released)
+            ledger.taken = run.sampler.go_on_after(released)
             run.sampler_state = run.sampler.state()
         if isinstance(run.noise, CorrelatedNoise):
             own = tensors.get("noise", {}) if rank == 0 or in_parts(run.model) else None
-            lost = run.ledger.taken - state["step"]
-            run.noise.keep_on(own, state["step"], lost, run.device)
+            run.noise.keep_on(own, state["step"], ledger.taken - state["step"], run.device)
         if stored_isolation(run).as_dict() != state["isolation"]:
             self.save()  # a crash must not lose how the next steps kept examples apart
-
-    def _count_of_all_ranks(self, run: PrivateRun, saved: int) -> None:
-        known = (0, True) if self._journal is None else (self._journal.last, self._journal.private)
-        last, private = _shared(known)
-        if not private:
-            run.ledger.forfeit(["steps before it was resumed were not private"])
-        run.ledger.released = run.ledger.taken = max(last, saved)
-
-    def _check_extras(self, stored: dict[str, Any]) -> None:
-        missing = sorted(self._extras.keys() - stored.keys())
-        if missing:
-            raise InvalidInput(
-                f"{self.path} holds no state of {missing}; the run was stored with "
-                f"{sorted(stored) or 'no extras'}. Resume with the extras it was started with."
-            )
-
-    def _restore_randomness(self, run: PrivateRun, local: dict[str, Any]) -> None:
-        run.sampler.restore(local["sampler"])
-        run.sampler_state = local["sampler"]
-        run.noise.restore(local["noise"])
-        raw = [torch.frombuffer(bytearray.fromhex(s), dtype=torch.uint8) for s in local["torch"]]
-        torch.set_rng_state(raw[0])
-        if torch.cuda.is_available() and len(raw) == 1 + torch.cuda.device_count():
-            torch.cuda.set_rng_state_all(raw[1:])
 
     def _check_same(self, stored: dict[str, Any]) -> None:
         now = self._facts  # what only one of them has counts as well: users, views
@@ -313,17 +286,41 @@ class RunFolder:
         self._run = self._journal = self._lock = None
 
 
-def _repeatable(run: PrivateRun | None) -> bool:
+def _shared(value: object) -> Any:
+    """Rank 0's value on every rank."""
+    return from_all_ranks(value)[0]
+
+
+# ---- the randomness of seeded runs ---------------------------------------------------------------
+def _repeatable(run: PrivateRun) -> bool:
     """Is all randomness seeded, so that a lost step can be computed again?"""
-    return run is not None and not (run.noise.private or run.sampler.stream.private)
+    return not (run.noise.private or run.sampler.stream.private)
 
 
-def _torch_states() -> list[Tensor]:
-    """The global generators, which dropout uses: CPU first, then every CUDA device."""
+def _local_state(run: PrivateRun) -> dict[str, Any] | None:
+    """What a seeded run needs to continue bit for bit; of a private one nothing is stored."""
+    if not _repeatable(run):
+        return None
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return [torch.get_rng_state(), *cuda]
+    generators = [torch.get_rng_state(), *cuda]  # of dropout
+    return {
+        "sampler": run.sampler_state,
+        "noise": run.noise.state(),
+        "torch": [state.numpy().tobytes().hex() for state in generators],
+    }
 
 
+def _restore_randomness(run: PrivateRun, stored: dict[str, Any]) -> None:
+    run.sampler.restore(stored["sampler"])
+    run.sampler_state = stored["sampler"]
+    run.noise.restore(stored["noise"])
+    raw = [torch.frombuffer(bytearray.fromhex(s), dtype=torch.uint8) for s in stored["torch"]]
+    torch.set_rng_state(raw[0])
+    if torch.cuda.is_available() and len(raw) == 1 + torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(raw[1:])
+
+
+# ---- tensors and plain data ----------------------------------------------------------------------
 def _save_parts(
     folder: Path, title: str, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]
 ) -> None:
@@ -332,23 +329,13 @@ def _save_parts(
     own = {f"{part}-{rank}": values for part, values in tensors.items()}
 
     def others(temporary: Path) -> dict[str, str]:
-        from_all_ranks(str(temporary))
+        _shared(str(temporary))
         return {part: mark for each in from_all_ranks({}) for part, mark in each.items()}
 
     if rank == 0:
         write_snapshot(folder, title, own, state, others)
     else:
-        temporary = Path(from_all_ranks(None)[0])
-        from_all_ranks(write_tensors(temporary, own))
-
-
-def _load_weights(model: torch.nn.Module, stored: dict[str, Tensor]) -> None:
-    if not in_parts(model):
-        model.load_state_dict(stored)
-        return
-    now = model.state_dict()
-    for name, values in stored.items():
-        local(now[name]).copy_(values)
+        from_all_ranks(write_tensors(Path(_shared(None)), own))
 
 
 def _tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -362,52 +349,28 @@ def _tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
     return {name: local(value) for name, value in state.items()}
 
 
-def _plain(name: str, extra: Stateful) -> dict[str, Any]:
-    state = extra.state_dict()
+def _check_json(what: str, state: object) -> None:
     try:
         json.dumps(state)
     except TypeError as error:
         raise InvalidInput(
-            f"The state of {name!r} cannot be written as json ({error}), and loading anything else "
-            "would run code. Give it a state_dict of plain numbers, texts and lists."
+            f"{what} cannot be written as json ({error}), and loading anything else would run "
+            "code. Give it a state_dict of plain numbers, texts, lists and, of an optimizer, "
+            "tensors."
         ) from error
-    return state
 
 
-def _shared(value: object) -> Any:
-    """Rank 0's value on every rank."""
-    return from_all_ranks(value)[0]
-
-
-def _check_without_releases(path: Path) -> None:
-    """A crash before the first save leaves a journal without releases: nothing is lost with it."""
-    if path.exists() and path.read_bytes().count(b"\n") > 1:
-        raise InvalidInput(
-            f"{path} counts releases, but there are no stored weights to continue from. Use an "
-            "empty folder."
-        )
-
-
-def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _packed(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An optimizer's state as flat tensors and plain json."""
     whole = optimizer.state_dict()
-    tensors: dict[str, Tensor] = {}
-    plain: dict[str, Any] = {}
-    parts: list[str] = []  # of which each rank has its own rows
-    for index, slots in whole["state"].items():
-        for name, value in slots.items():
-            target: dict[str, Any] = tensors if isinstance(value, Tensor) else plain
-            target[f"{index}/{name}"] = local(value)
-            if is_part(value):
-                parts.append(f"{index}/{name}")
-    packed = {"plain": plain, "param_groups": whole["param_groups"], "parts": parts}
-    try:
-        json.dumps(packed)
-    except TypeError as error:
-        raise InvalidInput(
-            f"The state of {type(optimizer).__name__} holds more than tensors and plain values "
-            f"({error}), which cannot be stored without running code on loading."
-        ) from error
+    slots = {f"{i}/{name}": v for i, own in whole["state"].items() for name, v in own.items()}
+    tensors = {key: local(v) for key, v in slots.items() if isinstance(v, Tensor)}
+    packed = {
+        "plain": {key: v for key, v in slots.items() if key not in tensors},
+        "param_groups": whole["param_groups"],
+        "parts": [key for key, v in slots.items() if is_part(v)],  # each rank has its own rows
+    }
+    _check_json(f"The state of {type(optimizer).__name__}", packed)
     return tensors, packed
 
 
@@ -416,16 +379,11 @@ def unpack_optimizer(
 ) -> None:
     """Give an optimizer the state that was stored."""
     state: dict[int, dict[str, Any]] = {}
-    for key, value in packed["plain"].items():
-        index, name = key.split("/", 1)
-        state.setdefault(int(index), {})[name] = value
     order = [p for group in optimizer.param_groups for p in group["params"]]
-    for key, value in tensors.items():
+    for key, value in (packed["plain"] | tensors).items():
         index, name = key.split("/", 1)
-        part = key in packed.get("parts", ())
-        state.setdefault(int(index), {})[name] = (
-            as_part(value, order[int(index)]) if part else value
-        )
+        kept = as_part(value, order[int(index)]) if key in packed["parts"] else value
+        state.setdefault(int(index), {})[name] = kept
     groups = [
         {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
         for group in packed["param_groups"]

@@ -8,6 +8,7 @@ its sum before the sums are added over the ranks, so no rank ever sees a total w
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.utils._pytree as pytree
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tightrope.errors import InvalidInput, TightropeError
@@ -23,27 +23,8 @@ from tightrope.train.data import Records
 from tightrope.train.noise import Noise, neighbours
 from tightrope.train.samplers import AbstractSampler
 
-__all__ = [
-    "rank_and_size",
-    "from_all_ranks",
-    "by_rank_0",
-    "sum_over_ranks_",
-    "start_together",
-    "total_over_ranks",
-    "agree",
-    "check_splits",
-    "check_one_copy",
-    "as_part",
-    "in_parts",
-    "is_cut",
-    "local",
-    "check_ranks_stayed",
-    "is_part",
-    "check_apart",
-    "common_fingerprint",
-]
-
 _IN_ONE_MESSAGE = 2**22  # numbers, copied for it
+_MARKS_IN_ONE_MESSAGE = 2**20  # marks of each rank, of eight bytes
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -133,17 +114,14 @@ def total_over_ranks(values: Sequence[Tensor]) -> float:
 
 def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:
     """Same privacy settings on every rank, and the weights and buffers of rank 0."""
-    kinds = [
-        (name, tuple(t.shape), str(t.dtype))
-        for name, t in (*model.named_parameters(), *model.named_buffers())
-    ]
+    named = [*model.named_parameters(), *model.named_buffers()]
+    kinds = [(name, tuple(t.shape), str(t.dtype)) for name, t in named]
     if any(other != kinds for other in from_all_ranks(kinds)):
         raise InvalidInput(
             "The models of the ranks have parameters or buffers of different names, shapes or "
             "types. Build the same model on every rank."
         )
-    gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, facts)
+    gathered = from_all_ranks(facts)
     if any(other != facts for other in gathered):
         raise InvalidInput(
             f"The ranks were started with different private settings: {gathered}. Build the same "
@@ -216,9 +194,6 @@ def as_part(values: Tensor, like: Any) -> Tensor:
     return part
 
 
-_MARKS_IN_ONE_MESSAGE = 2**20  # marks of each rank, of eight bytes
-
-
 def common_fingerprint(records: Records) -> str | None:
     """One fingerprint for the data of all ranks; None where none of them has one."""
     found = from_all_ranks((records.named, records.fingerprint))
@@ -238,38 +213,31 @@ def check_apart(records: Records) -> None:
 
     Every record is read once for that. What is compared are hashes of 64 bits.
     """
-    marks = _marks(records)
+    hashes = [hashlib.blake2b(raw, digest_size=8).digest() for raw in _contents(records)]
+    marks = np.frombuffer(b"".join(hashes), dtype=np.uint64)
     rounds = -(-max(from_all_ranks(len(marks))) // _MARKS_IN_ONE_MESSAGE)
     for number in range(rounds):
-        ours = np.unique(marks[marks % np.uint64(rounds) == number])
-        every = from_all_ranks(ours)
-        for second in range(len(every)):
-            for first in range(second):
-                common = len(np.intersect1d(every[first], every[second], assume_unique=True))
-                if common:
-                    raise InvalidInput(
-                        f"Ranks {first} and {second} hold equal records ({common:,} of them were "
-                        "compared so far), which would join more often than is accounted. Give "
-                        "each rank its own part, for example data[rank::ranks] of every tensor. If "
-                        "they are different people's, name the data on every rank "
-                        "(fingerprint='people 2026, part 3'); their content is then not compared."
-                    )
-
-
-def _marks(records: Records) -> NDArray[np.uint64]:
-    """A short hash of each record, equal for equal records wherever they lie."""
-    marks = [hashlib.blake2b(raw, digest_size=8).digest() for raw in _contents(records)]
-    return np.frombuffer(b"".join(marks), dtype=np.uint64)
+        every = from_all_ranks(np.unique(marks[marks % np.uint64(rounds) == number]))
+        for first, second in itertools.combinations(range(len(every)), 2):
+            common = len(np.intersect1d(every[first], every[second], assume_unique=True))
+            if common:
+                raise InvalidInput(
+                    f"Ranks {first} and {second} hold equal records ({common:,} of them were "
+                    "compared so far), which would join more often than is accounted. Give each "
+                    "rank its own part, for example data[rank::ranks] of every tensor. If they "
+                    "are different people's, name the data on every rank (fingerprint='people "
+                    "2026, part 3'); their content is then not compared."
+                )
 
 
 def _contents(records: Records) -> Iterator[bytes]:
+    """Of each record, equal for equal records wherever they lie."""
     for index in range(records.length):
         (group,) = records.groups(np.array([index]))
         leaves, spec = pytree.tree_flatten(group.arguments)
-        yield str(spec).encode() + b"".join(map(_raw, leaves))
-
-
-def _raw(leaf: Tensor) -> bytes:
-    flat = leaf.detach().cpu().contiguous().reshape(-1)
-    content = flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
-    return f"{leaf.dtype}{tuple(leaf.shape)}".encode() + content
+        raw = [str(spec).encode()]
+        for leaf in leaves:
+            flat = leaf.detach().cpu().contiguous().reshape(-1)
+            content = flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
+            raw.append(f"{leaf.dtype}{tuple(leaf.shape)}".encode() + content)
+        yield b"".join(raw)

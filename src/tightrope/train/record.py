@@ -22,18 +22,6 @@ from tightrope.validate import check_delta
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun
 
-__all__ = [
-    "RunRecord",
-    "certificate_of",
-    "isolation_facts",
-    "name_of",
-    "not_private_because",
-    "record_of",
-    "resume_isolation",
-    "settings_of",
-    "stored_isolation",
-]
-
 
 @final
 @dataclass(frozen=True)
@@ -71,26 +59,15 @@ class RunRecord:
 
     def facts(self, **more: Any) -> RunFacts:
         """The section `run` of this run's certificate; `more` is what the record does not know."""
+        same = ("private", "not_private_because", "steps", "clip", "sensitivity", "noise")
+        own = ("sensitivity_charged", "expected_batch_size", "optimizer", "parameters")
         return RunFacts(
             kind="training",
-            private=self.private,
-            not_private_because=self.not_private_because,
-            steps=self.steps,
-            clip=self.clip,
-            sensitivity=self.sensitivity,
-            noise=self.noise,
-            sampling=self.sampling,
+            **{name: getattr(self, name) for name in (*same, "sampling", "isolation")},
             settings={
                 **self.arithmetic.facts(),
-                "sensitivity_charged": self.sensitivity_charged,
-                "expected_batch_size": self.expected_batch_size,
-                "optimizer": self.optimizer,
-                "parameters": self.parameters,
-                "ranks": self.ranks,
-                "views": self.views,
-                "data": self.data,
+                **{name: getattr(self, name) for name in (*own, "ranks", "views", "data")},
             },
-            isolation=self.isolation,
             **more,
         )
 
@@ -131,25 +108,23 @@ def settings_of(run: PrivateRun) -> dict[str, Any]:
 
 def summary_of(run: PrivateRun) -> str:
     """What was decided, in a few lines of words."""
-    charged = run.noise.noise_multiplier * run.sensitivity_charged / float(run.clip.sensitivity)
+    noise, pair = run.noise.noise_multiplier, run.ledger.budget and run.ledger.budget.pair
+    charged = noise * run.sensitivity_charged / float(run.clip.sensitivity)
     rounding = "" if run.arithmetic.rho is None else f", {charged:.4g} with what rounding may add"
-    budget, planned = run.ledger.budget, run.ledger.length.planned
-    pair = None if budget is None else budget.pair
+    length, budget = "until you stop", "none"
+    if pair is not None:
+        length = "until the budget is spent"
+        budget = f"epsilon {pair[0]:g} at delta {pair[1]:.3g}, {run.sampler.adjacency} neighbours"
+    if (planned := run.ledger.length.planned) is not None:
+        length = f"{planned:,} steps, {run.steps_per_epoch:,} in an epoch"
+    how = run.isolation.how
     lines = {
         "batches": f"{run.sampler.sampling!r}, {run.expected_batch_size:g} records on average",
         "clipping": f"{run.clip!r} of every example",
-        "noise": f"{run.noise.noise_multiplier:.4g} times the clip norm{rounding}",
-        "length": f"{planned:,} steps, {run.steps_per_epoch:,} in an epoch"
-        if planned is not None
-        else "until the budget is spent"
-        if pair is not None
-        else "until you stop",
-        "budget": "none"
-        if pair is None
-        else f"epsilon {pair[0]:g} at delta {pair[1]:.3g}, {run.sampler.adjacency} neighbours",
-        "examples": {"proved": "kept apart by proof of the program"}.get(
-            run.isolation.how, f"kept apart by {run.isolation.how}"
-        ),
+        "noise": f"{noise:.4g} times the clip norm{rounding}",
+        "length": length,
+        "budget": budget,
+        "examples": f"kept apart by {'proof of the program' if how == 'proved' else how}",
     }
     return "\n".join(f"{name:<9} {words}" for name, words in lines.items())
 
@@ -164,12 +139,15 @@ def name_of(optimizer: Any) -> str:
 
 def record_of(run: PrivateRun) -> RunRecord:
     """Public facts about what has run so far."""
-    reasons = _reasons(run)
+    # What was once forfeited, and what would be by the next step.
+    reasons = dict.fromkeys((*run.ledger.forfeited, *not_private_because(run.sampler, run.noise)))
+    steps, isolation = run.ledger.released, stored_isolation(run)
+    periods = tuple(one for one in isolation.examples if one.from_step <= steps)
     return RunRecord(
         process=run.process,
-        steps=run.ledger.released,
+        steps=steps,
         private=not reasons,
-        not_private_because=reasons,
+        not_private_because=tuple(reasons),
         noise=run.noise.description,
         sampling=run.sampler.stream.description,
         clip=repr(run.clip),
@@ -182,20 +160,13 @@ def record_of(run: PrivateRun) -> RunRecord:
         ranks=rank_and_size()[1],
         views=run.views,
         data=run.records.description,
-        isolation=isolation_facts(run),
+        isolation=replace(isolation, examples=periods),
         now=lambda: run.ledger.claim().process,
     )
 
 
-def isolation_facts(run: PrivateRun) -> IsolationFacts:
-    """How examples were kept apart in the steps so far, and what happened beside them."""
-    steps, whole = run.ledger.released, stored_isolation(run)
-    periods = tuple(one for one in whole.examples if one.from_step <= steps)
-    return replace(whole, examples=periods)
-
-
 def stored_isolation(run: PrivateRun) -> IsolationFacts:
-    """The same with the period that the next step belongs to, for a run folder."""
+    """How examples were kept apart, with the period that the next step belongs to."""
     periods: list[IsolationPeriod] = []
     for first, each in run.isolations:
         if periods and periods[-1].from_step == first:
@@ -225,31 +196,15 @@ def certificate_of(
     level, budget = float(check_delta(delta)), run.ledger.budget
     if run.records.changed():
         run.ledger.forfeit(["its data were changed while it was under way"])
+    # Epsilon after a tenth of the steps, two tenths, ..., were their number fixed beforehand.
+    steps = run.ledger.released
+    marks = sorted({steps * tenth // 10 for tenth in range(1, 11)} - {0})
+    spent = [(step, run.ledger.epsilon(level, step).upper) for step in marks]
     facts = record_of(run).facts(
-        data=_commitment(run),
+        data=None if run.fingerprint is None else commit(run.fingerprint, run.data_key),
         budget=None if budget is None else budget.pair,
-        history=_history(run, level),
+        history=tuple(Spent(k, e if math.isfinite(e) else None) for k, e in spent),
         length=run.ledger.claim().length,
         measured=tuple(measured),
     )
     return certify(run.process, level, facts)
-
-
-def _history(run: PrivateRun, delta: float) -> tuple[Spent, ...]:
-    """Epsilon after a tenth of the steps, two tenths, ..., were their number fixed beforehand."""
-    steps = run.ledger.released
-    marks = sorted({steps * tenth // 10 for tenth in range(1, 11)} - {0})
-    spent = ((step, run.ledger.epsilon(delta, step).upper) for step in marks)
-    return tuple(Spent(k, e if math.isfinite(e) else None) for k, e in spent)
-
-
-def _commitment(run: PrivateRun) -> str | None:
-    if run.fingerprint is None:
-        return None
-    return commit(run.fingerprint, run.data_key)
-
-
-def _reasons(run: PrivateRun) -> tuple[str, ...]:
-    """Why the run is not private: what was once forfeited, and what would be by the next step."""
-    now = not_private_because(run.sampler, run.noise)
-    return tuple(dict.fromkeys((*run.ledger.forfeited, *now)))

@@ -31,16 +31,7 @@ from tightrope.train.gradients.rounding import full_precision
 from tightrope.train.noise import Noise
 from tightrope.train.ranks import is_cut, local, rank_and_size
 
-__all__ = [
-    "blank_weights",
-    "check_sharding",
-    "gather",
-    "gradients_in_parts",
-    "most_over_ranks",
-    "reduce_to_part",
-    "shard",
-    "whole_weights",
-]
+__all__ = ["shard", "whole_weights"]
 
 # Older versions of torch have other names for them.
 _all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)

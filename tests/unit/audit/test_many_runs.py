@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from tightrope.audit import Audit, audit_many_runs, audit_one_run, roc_against
+from tightrope.audit import Audit, audit_many_runs, roc_against
 from tightrope.audit.many_runs import (
     Rates,
     clopper_pearson_lower,
@@ -16,7 +16,7 @@ from tightrope.audit.many_runs import (
     measure_rates,
     rates_of,
 )
-from tightrope.audit.scores import roc_points
+from tightrope.audit.one_run import roc_points
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -36,19 +36,13 @@ def test_both_inequalities_are_used() -> None:
     assert silent.epsilon_lower(1e-3) == pytest.approx(math.log((0.3 - 1e-3) / 0.01))
 
 
-def test_gaussian_rates_give_mu_back() -> None:
-    rates = Rates(float(norm.sf(1.5)), float(norm.sf(1.5 - 0.8)), 0.95)
-    assert rates.mu_lower() == pytest.approx(0.8)
-
-
 def test_useless_tests_prove_nothing() -> None:
     assert Rates(0.5, 0.2, 0.9).epsilon_lower(0.0) == 0.0
     assert Rates(0.5, 0.2, 0.9).mu_lower() == 0.0
     assert Rates(1.0, 0.0, 0.9).mu_lower() == 0.0
-
-
-def test_a_delta_above_the_hit_rate_proves_nothing() -> None:
     assert Rates(0.01, 0.3, 0.95).epsilon_lower(0.995) == 0.0
+    of_gaussian = Rates(float(norm.sf(1.5)), float(norm.sf(1.5 - 0.8)), 0.95)
+    assert of_gaussian.mu_lower() == pytest.approx(0.8)
 
 
 def test_perfect_separation_is_limited_by_the_number_of_runs() -> None:
@@ -115,15 +109,3 @@ def test_roc_against_a_claim_is_the_limit_of_every_attack() -> None:
     at = drawn.false_positive.index(0.01)
     assert drawn.true_positive_upper[at] == pytest.approx(norm.sf(norm.isf(0.01) - 1.0))
     assert drawn.attack == ((0.0, 0.0), (1.0, 1.0))
-
-
-def test_gaussian_reading_of_mu() -> None:
-    expected = GaussianGuarantee(0.2).epsilon(1e-5).lower
-    assert _one(0.1).epsilon_if_gaussian == expected
-
-
-def test_an_audit_becomes_plain_data() -> None:
-    bits = np.arange(20) % 2 == 0
-    found = audit_one_run(bits * 1.0, bits, delta=1e-5).as_dict()
-    assert found["roc"][-1] == {"false_positive_rate": 1.0, "true_positive_rate": 1.0}
-    assert found["canaries"] == 20 and found["epsilon_lower"] > 0

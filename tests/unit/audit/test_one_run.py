@@ -40,11 +40,7 @@ def test_epsilon_lower_is_where_the_p_value_crosses() -> None:
     bound = epsilon_lower(1000, 200, 150, 1e-6, 0.95)
     assert p_value(1000, 200, 150, bound, 1e-6) < 0.05
     assert p_value(1000, 200, 150, bound + 2e-6, 1e-6) >= 0.05
-
-
-def test_guessing_no_better_than_a_coin_proves_nothing() -> None:
-    assert epsilon_lower(100, 100, 50, 1e-5, 0.95) == 0.0
-    assert mu_lower(100, 100, 50, 0.95) == 0.0
+    assert epsilon_lower(100, 100, 50, 1e-5, 0.95) == mu_lower(100, 100, 50, 0.95) == 0.0
 
 
 def test_pure_dp_with_every_guess_right() -> None:
@@ -94,12 +90,6 @@ def test_mu_lower_is_where_refutation_ends() -> None:
     bound = mu_lower(400, 200, 160, 0.95)
     assert refutes(gaussian_survivor(bound), 400, 200, 160, 1 - 0.95)
     assert not refutes(gaussian_survivor(bound + 2e-6), 400, 200, 160, 1 - 0.95)
-
-
-def test_one_run_counts_the_guesses_it_says() -> None:
-    scores, bits = np.arange(10.0), np.arange(10) >= 4
-    audit = audit_one_run(scores, bits, delta=0.0, guessed=(0.4,))
-    assert (audit.guesses, audit.correct, audit.canaries, audit.runs) == (4, 4, 10, 1)
 
 
 def test_more_kinds_of_score_are_paid_for() -> None:

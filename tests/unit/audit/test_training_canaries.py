@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from tightrope import account
 from tightrope.audit import (
     audit_folder,
     audit_inputs,
-    audit_repeated,
     audit_training,
     input_canaries,
     planted,
@@ -31,7 +29,6 @@ from tightrope.train import (
     PerLayerClip,
     PoissonSampler,
     PrivateRun,
-    noisy_adam,
     noisy_sgd,
 )
 from tightrope.train.clip import Clip
@@ -64,8 +61,7 @@ def private_run(**changed: Any) -> PrivateRun:
         "expected_batch_size": RECORDS / 2,
         "steps": STEPS,
     } | changed
-    make = parts.pop("make", noisy_sgd)
-    return make(nn.Linear(WIDTH, 2), data(), loss, learning_rate=0.1, **parts)  # type: ignore[no-any-return]
+    return noisy_sgd(nn.Linear(WIDTH, 2), data(), loss, learning_rate=0.1, **parts)  # type: ignore[no-any-return]
 
 
 def train(run: PrivateRun, steps: int = STEPS) -> None:
@@ -86,12 +82,11 @@ def claimed(run: PrivateRun) -> float:
     "changed",
     [
         {},
-        {"make": noisy_adam},
         {"clip": PerLayerClip(1.0)},
         {"sampler": FullBatchSampler(adjacency=Adjacency.ADD_OR_REMOVE)},
         {"sampler": FullBatchSampler(adjacency=Adjacency.REPLACE_ONE)},
     ],
-    ids=["sgd", "adam", "per layer", "full batch", "replace-one"],
+    ids=["sgd", "per layer", "full batch", "replace-one"],
 )
 def test_honest_runs_stay_below_their_claim_and_are_not_trivial(changed: dict[str, Any]) -> None:
     run = private_run(**changed)
@@ -171,12 +166,6 @@ def test_planted_leaks_exceed_the_claimed_epsilon(leak: str) -> None:
     assert found.epsilon_lower > claimed(run), (found.epsilon_lower, claimed(run))
 
 
-def test_the_same_claim_without_a_leak_is_not_refuted() -> None:
-    run = private_run(noise=GaussianNoise(8.0, seed=2))
-    found = audited(run)
-    assert found.epsilon_lower < claimed(run)
-
-
 # ---- input canaries
 def train_on(noise: float) -> Any:
     def fit(dataset: tuple[Tensor, Tensor]) -> nn.Module:
@@ -199,8 +188,10 @@ def train_on(noise: float) -> Any:
     return fit
 
 
-@pytest.mark.parametrize("kind", ["mislabelled", "random"])
-@pytest.mark.parametrize("adjacency", list(Adjacency)[:2], ids=str)  # of rows
+@pytest.mark.parametrize(
+    ("kind", "adjacency"),
+    [("mislabelled", Adjacency.REPLACE_ONE), ("random", Adjacency.ADD_OR_REMOVE)],
+)
 def test_input_canaries_find_a_run_without_noise(kind: Any, adjacency: Adjacency) -> None:
     canaries = input_canaries(*data(1, 100), 100, kind=kind, classes=2, seed=4)
     torch.manual_seed(0)
@@ -234,41 +225,6 @@ def test_states_of_an_input_canary() -> None:
     assert torch.equal(labels[1:] == canaries.labels, torch.from_numpy(coins))
 
 
-# ---- many runs
-_seeds = itertools.count()
-
-
-def distance_moved(included: bool) -> float:
-    """One canary of its own direction; black box: the final weights in that direction."""
-    inputs, labels = data(0, 8)
-    canary = torch.zeros(1, WIDTH)
-    canary[0, -1] = 30.0
-    if included:
-        inputs, labels = torch.cat([inputs, canary]), torch.cat([labels, torch.ones(1).long()])
-    model = nn.Linear(WIDTH, 2)
-    nn.init.zeros_(model.weight)
-    run = noisy_sgd(
-        model,
-        (inputs, labels),
-        loss,
-        steps=2,
-        learning_rate=0.1,
-        sampler=FullBatchSampler(adjacency=Adjacency.ADD_OR_REMOVE),
-        clip=FlatClip(1.0),
-        noise=GaussianNoise(0.5, seed=next(_seeds)),
-        expected_batch_size=1.0,
-    )
-    list(run)
-    return float((model.weight[1, -1] - model.weight[0, -1]).detach())
-
-
-@pytest.mark.slow
-def test_many_runs_with_and_without_one_canary() -> None:
-    """mu = sqrt(2)/0.5 = 2.8: 200 runs show much of it, and no more than there is."""
-    found = audit_repeated(distance_moved, runs=200, delta=DELTA)
-    assert 0.5 < found.mu_lower < 2.83 and 0.5 < found.epsilon_lower < 15.0
-
-
 # ---- the folder
 def test_an_audit_in_a_run_folder_is_computed_again(tmp_path: Path) -> None:
     run = private_run(noise=GaussianNoise(4.0, seed=2))
@@ -287,11 +243,8 @@ def test_damaged_audits_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "audit.json").write_text(text)
     with pytest.raises(InvalidInput, match="audit"):
         audit_folder(tmp_path)
-
-
-def test_a_folder_without_an_audit_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="Train with canaries"):
-        audit_folder(tmp_path)
+        audit_folder(tmp_path / "nowhere")
 
 
 # ---- refusals

@@ -21,7 +21,6 @@ from tightrope import (
     PoissonSampling,
 )
 from tightrope.accounting import account
-from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import (
     SCHEMA,
     SECTIONS,
@@ -83,59 +82,25 @@ def test_certificates_follow_their_schema_and_hold(process: Any) -> None:
     assert holds(verify(certificate)), verify(certificate)
 
 
-def test_the_schema_is_itself_valid() -> None:
-    jsonschema.Draft202012Validator.check_schema(DESCRIPTION)
-    assert DESCRIPTION["properties"]["schema"]["const"] == SCHEMA
-    assert set(DESCRIPTION["required"]) == {*SECTIONS, "chain"}
-
-
 def test_written_and_read_again(tmp_path: Path) -> None:
     path = write(fresh(), tmp_path / "deep" / "certificate.json")
     assert read(path) == fresh()
     assert [p.name for p in path.parent.iterdir()] == ["certificate.json"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"schema": "other"}',
-        "{",
-        '{"schema": ["tightrope.certificate/2"]}',
-        '{"schema": "tightrope.certificate/2", "schema": "tightrope.certificate/2"}',
-    ],
-)
-def test_other_files_are_not_read(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "certificate.json"
-    path.write_text(text)
-    with pytest.raises(InvalidInput, match=r"certificate"):
-        read(path)
-
-
-@pytest.mark.parametrize("section", [*SECTIONS, "chain"])
-def test_every_missing_section_is_caught(section: str) -> None:
-    certificate = fresh()
-    del certificate[section]
-    assert not holds(verify(certificate))
-
-
-@pytest.mark.parametrize("chain", [None, [], {}, "x", {"schema": "0"}])
-def test_a_broken_chain_is_caught(chain: Any) -> None:
-    assert failed(verify({**fresh(), "chain": chain})) == {"form"}
+def test_missing_sections_and_broken_chains_are_caught() -> None:
+    for section in [*SECTIONS, "chain"]:
+        certificate = fresh()
+        del certificate[section]
+        assert not holds(verify(certificate)), section
+    for chain in (None, [], {}, "x", {"schema": "0"}):
+        assert failed(verify({**fresh(), "chain": chain})) == {"form"}
 
 
 def test_added_sections_and_links_are_caught() -> None:
     assert "form" in failed(verify(rehashed({**fresh(), "note": "trust me"})))
     longer = {**fresh()["chain"], "note": "0"}
     assert "form" in failed(verify({**fresh(), "chain": longer}))
-
-
-def test_an_unknown_unit_is_refused_by_the_form_and_another_one_by_the_process() -> None:
-    assert "unit of privacy" in forge(
-        lambda c: c["setting"].update(unit_of_privacy="one user of at most 4 records")
-    )
 
 
 # ------------------------------------------------------------------------------- states of lines
@@ -154,12 +119,6 @@ def test_a_verdict_that_was_cut_short_is_not_decided() -> None:
     lines = verify(fresh())
     assert verdict(lines) is Verdict.HOLDS and verdict(lines[:-1]) is Verdict.UNDECIDED
     assert verdict([*lines, Check("late", False, "no")]) is Verdict.FAILS
-
-
-def test_what_two_methods_cannot_compare_is_not_a_tick() -> None:
-    lines = verify(json.loads(json.dumps(certify(LaplaceMechanism(1.0)))))
-    (second,) = [line for line in lines if line.name == "second method"]
-    assert second.verdict == "not checked" and holds(lines)
 
 
 # ------------------------------------------------------------------------------------ old versions
@@ -209,6 +168,10 @@ FORGERIES = {
     ),
     "adjacency": (lambda c: c["setting"].update(adjacency="replace-one"), "adjacency"),
     "unit": (lambda c: c["setting"].update(unit_of_privacy="one household"), "form"),
+    "another unit": (
+        lambda c: c["setting"].update(unit_of_privacy="one user of at most 4 records"),
+        "unit of privacy",
+    ),
     "delta": (lambda c: c["setting"].update(delta=3e-5), "second method"),
     "no delta": (lambda c: c["setting"].update(delta="small"), "form"),
     "theorem": (lambda c: c["analysis"].update(name="Better theorem"), "analysis"),
@@ -226,6 +189,9 @@ FORGERIES = {
     "no epsilon": (lambda c: c["claims"].update(epsilon=[]), "form"),
     "a row of text": (lambda c: c["claims"]["epsilon"].append("zero"), "form"),
     "true is no number": (lambda c: c["claims"]["epsilon"][3].update(upper=True), "form"),
+    "below zero": (lambda c: c["claims"]["epsilon"][2].update(lower=-1.0), "form"),
+    "above one": (lambda c: c["claims"]["type_ii_error"][2].update(upper=1.5), "form"),
+    "no end": (lambda c: c["claims"]["type_ii_error"][2].update(upper=None), "form"),
     "no row at delta": (
         lambda c: c["claims"]["epsilon"].remove(
             next(row for row in c["claims"]["epsilon"] if row["delta"] == 1e-5)
@@ -274,21 +240,6 @@ def test_a_lower_end_above_the_truth_is_refused(kind: str) -> None:
     assert kind in failed(verify(rehashed(certificate)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "end", "value"),
-    [
-        ("epsilon", "lower", -1.0),
-        ("renyi", "lower", -1),
-        ("type_ii_error", "upper", 1.5),
-        ("type_ii_error", "upper", None),
-    ],
-)
-def test_impossible_ends_are_refused(kind: str, end: str, value: Any) -> None:
-    certificate = fresh()
-    certificate["claims"][kind][2][end] = value
-    assert failed(verify(rehashed(certificate))) == {"form"}
-
-
 STATED_TEXTS = [("library", "version"), ("title", "organisation"), ("title", "model")]
 STATED_TEXTS += [("title", "data_set")]  # any text will do, and nobody takes it for a proof
 
@@ -309,12 +260,6 @@ def test_no_odd_content_breaks_verify_or_holds(odd: Any) -> None:
             with contextlib.suppress(TypeError, ValueError):
                 certificate = rehashed(certificate)
             assert not holds(verify(certificate)), place
-
-
-def test_a_weaker_claim_still_holds() -> None:
-    certificate = fresh()
-    certificate["claims"]["epsilon"][0]["upper"] *= 2.0
-    assert holds(verify(rehashed(certificate)))
 
 
 def test_verify_does_not_change_what_it_reads() -> None:

@@ -104,7 +104,6 @@ def test_a_loss_that_never_exceeds_epsilon_needs_no_sum() -> None:
 def test_the_spread_is_a_close_upper_bound(sign: int) -> None:
     law = Composition(((step(sign), 1),), arb(0))
     _, mean, variance = law.rough(3.0)
-    assert step(sign).moments(3.0) == (pytest.approx(mean), pytest.approx(variance))
     bound = float(step(sign).spread(arb(3), mean, 0.1))
     assert variance**0.5 <= bound <= 1.01 * variance**0.5
 

@@ -16,9 +16,9 @@ import pytest
 
 from tightrope import GaussianMechanism
 from tightrope.errors import InvalidInput, MissingTool
-from tightrope.evidence.certificate import Title, certify, chain_of, titled
+from tightrope.evidence.certificate import Title, certify, chain_of
 from tightrope.evidence.check import Check, State, Verdict, holds, verdict
-from tightrope.evidence.files import canonical, parse
+from tightrope.evidence.files import canonical
 from tightrope.evidence.signature import (
     Trust,
     detached,
@@ -116,10 +116,6 @@ def test_another_tool_writes_the_same_numbers() -> None:
     assert canonical(values) == done.stdout
 
 
-def test_what_is_canonical_reads_back() -> None:
-    assert parse(canonical(fresh()).decode()) == fresh()
-
-
 # ---- with it
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
@@ -146,18 +142,10 @@ def test_the_verdict_says_who_signed_what(key: Path) -> None:
 
 def test_every_signed_word_is_covered(key: Path) -> None:
     good, trust = signed(fresh(), key), Trust.of([f"{key}.pub"])
-    for section in good:
-        if section in ("signatures", "schema"):
-            continue
+    for section, edit in (("title", {"organisation": "Other"}), ("library", {"version": "9"})):
         forged = json.loads(json.dumps(good))
-        if section == "title":
-            forged["title"]["organisation"] = "Somebody else"
-            forged["chain"] = chain_of(forged)
-        elif section == "library":
-            forged["library"]["version"] = "9"
-            forged["chain"] = chain_of(forged)
-        else:
-            continue
+        forged[section].update(edit)
+        forged["chain"] = chain_of(forged)
         assert line_of(verify(forged, trust=trust)).holds is False, section
 
 
@@ -179,11 +167,6 @@ def test_a_detached_signature_leaves_the_file_alone(key: Path, tmp_path: Path) -
     path.write_text("{}")
     with pytest.raises(InvalidInput, match="signature"):
         read_detached(path)
-
-
-def test_a_new_title_is_no_longer_signed(key: Path) -> None:
-    again = titled(signed(fresh(), key), Title(organisation="Other"))
-    assert "signatures" not in again and holds(verify(again))
 
 
 def test_odd_keys_are_refused(key: Path, tmp_path: Path) -> None:

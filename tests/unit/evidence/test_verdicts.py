@@ -140,18 +140,6 @@ def test_an_account_says_where_its_numbers_promise_nothing() -> None:
     assert remarks(*run, "--noise", "1", "--delta", "1e-6") == ""
 
 
-def test_a_batch_with_a_line_that_has_no_answer_does_not_end_with_0(tmp_path: Path) -> None:
-    good = {"rate": 0.01, "noise": 1.0, "steps": 10, "delta": 1e-5}
-    path = tmp_path / "lines"
-    path.write_text("\n".join(map(json.dumps, (good, {**good, "rate": 2}, good))))
-    told = CliRunner().invoke(app, ["account", "--batch", str(path)], catch_exceptions=False)
-    answers = [json.loads(line) for line in told.stdout.splitlines()]
-    assert told.exit_code == 2 and ["error" in one for one in answers] == [False, True, False]
-    path.write_text(json.dumps(good))
-    told = CliRunner().invoke(app, ["account", "--batch", str(path)], catch_exceptions=False)
-    assert told.exit_code == 0
-
-
 @pytest.mark.parametrize("command", ["sweep", "compare"])
 def test_a_table_without_an_answer_does_not_end_with_0(command: str) -> None:
     run = ["--rate", "0.1", "--noise", "1", "--steps", "10", "--delta", "1e-5"]

@@ -14,14 +14,13 @@ from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.guarantee.approx import (
     advanced,
     amplified,
-    basic,
     group,
     implied_delta,
-    shortcut,
     tradeoff,
     tradeoff_interval,
 )
 from tightrope.process import Adjacency
+from tightrope_reproduce.formulas.simple_composition import basic, shortcut
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())
 

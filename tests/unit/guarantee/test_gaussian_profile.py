@@ -13,14 +13,13 @@ from mpmath import erfc, exp, log, mp, mpf, sqrt
 
 from tightrope.accounting import account
 from tightrope.errors import DoesNotApply, InvalidInput
-from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.profile import (
-    analytic_noise,
-    classical_noise,
+from tightrope.guarantee import gaussian as profile
+from tightrope.guarantee.gaussian import (
     compose_mu,
     group_mu,
 )
 from tightrope.process import GaussianMechanism
+from tightrope_reproduce.formulas.gaussian_noise import analytic_noise, classical_noise
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())
 

@@ -15,8 +15,11 @@ from scipy.special import logsumexp
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import JumpLaw, infinite_log_mass
-from tightrope.guarantee.loss.lattice.law import OneSide, compound_jumps, log_jump_sum, one_side
-from tightrope.guarantee.loss.lattice.plan import best_plan, plain_plan
+from tightrope.guarantee.loss.lattice.best import best_plan
+from tightrope.guarantee.loss.lattice.blocks import Blocks, _Level
+from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
+from tightrope.guarantee.loss.lattice.law import OneSide, one_side
+from tightrope.guarantee.loss.lattice.plan import plain_plan, sketch_of
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,
@@ -26,7 +29,8 @@ from tightrope.guarantee.loss.pairs import (
     SampledGaussianPair,
     approx_pair,
 )
-from tightrope.guarantee.loss.pairs.normals import LOG_CUT_OFF, NormalJumps
+from tightrope.guarantee.loss.pairs.jumps import NormalJumps
+from tightrope.guarantee.loss.pairs.normals import LOG_CUT_OFF
 from tightrope.guarantee.loss.pairs.sampling import log_ratio
 from tightrope.numerics.lattice import LatticeMeasure
 
@@ -217,7 +221,7 @@ def test_infinite_losses_are_in_both_ends() -> None:
 
 def test_what_is_only_bounded_is_added_below_the_largest_sum() -> None:
     plan = plain_plan(((SampledGaussianPair(0.05, 1.0), 10),), 1.0, -7.0, 0.1)
-    side = side_of("upper", log_moment=plan.rate * 1.0 + math.log(2e-3))
+    side = side_of("upper", log_moment=plan.split.saddle.rate * 1.0 + math.log(2e-3))
     assert math.exp(side.log_upper(1.0)) == pytest.approx(1e-3 + 1e-5 + 3e-6 + 2e-3, rel=1e-9)
     assert math.exp(side.log_given(60.0)) == pytest.approx(3e-6, rel=1e-9)
 
@@ -247,7 +251,7 @@ def test_everything_not_followed_is_given_away() -> None:
     """Losses beyond the last, numbers of jumps beyond the largest, s < -40."""
     parts = ((SampledGaussianPair(1e-6, 1.0), 1000),)
     plan = best_plan(parts, 2e-4, -20.0, 0.01)
-    assert plan.jumps > 0 and not plan.compound
+    assert plan.split.jumps > 0 and not plan.compound
     side = one_side(plan, "upper")
     with mp.workdps(30):
         q, mu = mpf(1e-6), mpf(1)
@@ -256,7 +260,7 @@ def test_everything_not_followed_is_given_away() -> None:
             return (1 - q) * mpmath.ncdf(-mpf(s)) + q * mpmath.ncdf(mu - s)
 
         least = 1000 * beyond(plan.last)
-        k = plan.jumps + 1
+        k = plan.split.jumps + 1
         least += mpmath.binomial(1000, k) * beyond(plan.cuts[0]) ** k
         assert float(mpmath.log(least)) <= side.log_left_out + 1e-9
 
@@ -301,3 +305,34 @@ def test_coarse_epsilons_enclose_the_fine_one(part: Any, delta: float) -> None:
         wide = lattice.epsilon((part,), delta, 10 * share)
         assert wide.lower <= truth.upper and truth.lower <= wide.upper
     assert width > 1e-3
+
+
+# ---- blocks of steps on coarser lattices: what a block does not follow is in its error
+@pytest.mark.parametrize("k", [2, 3])
+def test_blocks_with_more_rare_losses_are_bounded_above_and_dropped_below(k: int) -> None:
+    """sum over j >= k of C(n, j) B^j S^(n-j), the masses being those of the tilted steps."""
+    pair, n = SampledGaussianPair(0.01, 1.5), 40
+    step, rate, ends = 0.05, 0.5, (2.0, 4.0)
+    single = pair.measure("upper", step, rate, ends[0])
+    jump = pair.jumps.measure("upper", step, rate, ends, single.first)
+    blocks = Blocks.__new__(Blocks)
+    blocks.side = "upper"
+    level = _Level(0, n, n, step)
+    found = blocks._log_more_jumps(level, single, jump, k)
+    s, b = math.exp(single.log_scale), math.exp(jump.log_scale)
+    truth = math.fsum(math.comb(n, j) * b**j * s ** (n - j) for j in range(k, n + 1))
+    assert truth <= 1.01 * math.exp(found) <= 3.0 * truth
+    blocks.side = "lower"
+    assert blocks._log_more_jumps(level, single, jump, k) == -math.inf
+
+
+def test_levels_hold_every_step() -> None:
+    pair, count = SampledGaussianPair(1e-4, 0.4), 50_000
+    sketch = sketch_of(((pair, count),))
+    blocks = Blocks(pair, "upper", 20.0, 6.0, sketch, 2e-5, 2, 0, 20.0)
+    lengths = [level.length for level in blocks.levels]
+    assert blocks.levels[0].singles == lengths[0]
+    for before, level in zip(lengths, blocks.levels[1:], strict=False):
+        assert level.blocks * before + level.singles == level.length
+    assert blocks.blocks * lengths[-1] + blocks.rest == count
+    assert np.isclose(float(blocks.block.weights.sum()), 1.0)

@@ -18,8 +18,9 @@ from tightrope.accounting import account
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour, lattice, profile
 from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.lattice.best import guesses
 from tightrope.guarantee.loss.lattice.law import one_side
-from tightrope.guarantee.loss.lattice.plan import guesses, plain_plan
+from tightrope.guarantee.loss.lattice.plan import plain_plan
 from tightrope.guarantee.loss.pairs import (
     BoundedRangePair,
     FixedSizeGaussianPair,

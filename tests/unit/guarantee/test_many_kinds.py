@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tightrope.accounting import account
+from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.grouping import grouped
 from tightrope.guarantee.loss.pairs import (
@@ -148,3 +149,14 @@ def test_the_sum_answers_both_questions() -> None:
     assert 0.999 * gaussian <= answer.upper <= 1.4 * gaussian
     assert found.delta(answer.upper * (1 + 1e-9)).upper <= 1e-5 * (1 + 1e-6)
     assert found.delta(0.5 * gaussian).upper >= 1e-5
+
+
+def test_a_chain_of_users_that_proves_no_more_is_not_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One look at the answer shows it; a search took a dozen whole epsilons of a second each."""
+    steps = (NoisySGD(PoissonSampling(q), 1.0, 1) for q in np.geomspace(1e-4, 0.05, 200).tolist())
+    users = account(Sequence(tuple(steps)).group(3))
+    monkeypatch.setattr(GroupGuarantee, "_one_epsilon", lambda chain, delta: pytest.fail("asked"))
+    found = users.epsilon(1e-5)
+    assert found.relative_width < 0.1

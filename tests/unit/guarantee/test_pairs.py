@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tightrope.accounting import account
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.gaussian.profile import log_gaussian_delta
+from tightrope.guarantee.gaussian import log_gaussian_delta
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,

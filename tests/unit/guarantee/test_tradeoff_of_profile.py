@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from tightrope.accounting import account
-from tightrope.guarantee.gaussian import profile as gaussian
+from tightrope.guarantee import gaussian
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.curve import LossCurve
@@ -43,7 +43,7 @@ class Known:
 @pytest.mark.parametrize("mu", [0.01, 0.5, 2.0, 8.0])
 @pytest.mark.parametrize("a", TYPE_I)
 def test_a_gaussian_profile_gives_the_gaussian_curve(mu: float, a: float) -> None:
-    known = Known(lambda eps: gaussian.delta_interval(eps, mu))
+    known = Known(lambda eps: gaussian.delta_bounds(eps, mu))
     found = supporting_line(known, a)[0]
     truth = norm.cdf(-norm.ppf(a) - mu)
     assert found.lower <= truth * (1 + 1e-12) + 1e-15 and truth <= found.upper + 1e-15

@@ -14,21 +14,21 @@ from mpmath import mp, mpf
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components, Validity
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
+from tightrope.guarantee.gaussian import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss import contour, lattice, profile
-from tightrope.guarantee.loss.contour import integral
-from tightrope.guarantee.loss.contour.line import (
+from tightrope.guarantee.loss import contour as integral
+from tightrope.guarantee.loss.contour import (
     EpsilonGoal,
     Inverse,
     invert_closed_form,
     log_chernoff,
     log_reverse,
 )
-from tightrope.guarantee.loss.lattice.inverse import _crossing
+from tightrope.guarantee.loss.lattice.answers import _crossing
 from tightrope.guarantee.loss.pairs import (
     FixedSizeGaussianPair,
     GaussianPair,

@@ -12,11 +12,12 @@ import pytest
 from mpmath import exp, log, loggamma, mp, mpf
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.approx import advanced, basic
+from tightrope.guarantee.approx import advanced
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.gaussian.profile import epsilon as gaussian_epsilon
+from tightrope.guarantee.gaussian import epsilon as gaussian_epsilon
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope_reproduce.formulas.optimal_composition import delta_optimal, epsilon_optimal, log_pmf
+from tightrope_reproduce.formulas.simple_composition import basic
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())
 

@@ -132,10 +132,10 @@ def test_the_band_holds_the_certified_curve() -> None:
 
 def test_the_band_of_a_gaussian_is_its_curve() -> None:
     """Slow obvious code: G_mu has a closed form, and so has its profile."""
-    from tightrope.guarantee.gaussian.profile import delta_interval
+    from tightrope.guarantee.gaussian import delta_bounds
 
     slopes = slopes_up_to(12.0, 400)
-    deltas = [delta_interval(float(e), 1.2) for e in slopes]
+    deltas = [delta_bounds(float(e), 1.2) for e in slopes]
     band = one_way_band(slopes, deltas, deltas)
     type_i = np.linspace(0.001, 0.999, 57)
     truth = norm.cdf(norm.ppf(1 - type_i) - 1.2)

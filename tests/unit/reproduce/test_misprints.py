@@ -9,7 +9,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.theorems.limits import clt_mu
 from tightrope_reproduce.inventory import entries, page

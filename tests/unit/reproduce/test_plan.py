@@ -11,7 +11,7 @@ from scipy.integrate import quad
 
 from tightrope import Repeated, account
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.process.convex import ConvexLoss, LocalGradient
 from tightrope.theorems.last_iterate.descent import HiddenLocal
 from tightrope.theorems.last_iterate.sampled import HiddenSkip

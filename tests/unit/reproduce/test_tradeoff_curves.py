@@ -13,7 +13,7 @@ from scipy.integrate import trapezoid
 from scipy.special import ndtr, ndtri
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope_reproduce.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
 from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff, from_corners, from_losses
 from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff

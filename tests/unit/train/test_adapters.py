@@ -15,13 +15,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
-from tightrope.correlated import square_root
 from tightrope.errors import InvalidInput
-from tightrope.process import CorrelatedSGD, CyclicPoissonSampling, NoisySGD, PoissonSampling
+from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.train import (
     BallsInBinsSampler,
-    CorrelatedNoise,
-    CyclicPoissonSampler,
     FlatClip,
     GaussianNoise,
     PoissonSampler,
@@ -135,6 +132,11 @@ class Seen(transformers.TrainerCallback):
         self.calls.append(("save", state.global_step))
 
 
+class StopAfterTwo(transformers.TrainerCallback):
+    def on_step_end(self, args, state, control, **_):
+        control.should_training_stop = state.global_step == 2
+
+
 def test_a_budget_is_enough_and_the_arguments_of_transformers_are_followed(tmp_path):
     model, seen = tiny_llama(), Seen()
     before = weights(model)
@@ -171,31 +173,11 @@ def test_a_budget_is_enough_and_the_arguments_of_transformers_are_followed(tmp_p
         assert torch.equal(p, q)
 
 
-def apart():
-    """Correlated noise, and batches that fit it."""
-    return {"noise": CorrelatedNoise(square_root(2)), "sampler": CyclicPoissonSampler(0.5, 2)}
-
-
-def test_correlated_noise_is_an_option_like_others(tmp_path):
-    trainer = trainer_of(tiny_llama(), tmp_path, **apart())
-    trainer.train()
-    run = trainer.run
-    noise = run.noise.noise_multiplier
-    assert run.process == CorrelatedSGD(
-        square_root(2), CyclicPoissonSampling(0.5, 2), noise, 3, run.sampler.adjacency
-    )
-    assert 7.99 < run.epsilon().upper <= 8.0
-
-
 def test_parts_of_ones_own_and_an_early_stop(tmp_path):
     """With a rate of 1/3 an epoch has three steps; two of them are taken."""
-    stop = type("Stop", (transformers.TrainerCallback,), {})
-    stop.on_step_end = lambda self, args, state, control, **_: setattr(
-        control, "should_training_stop", state.global_step == 2
-    )
     trainer = PrivateTrainer(
         model=tiny_llama(), args=arguments(tmp_path, max_steps=-1, num_train_epochs=2),
-        train_dataset=Tokens(), callbacks=[stop()], sampler=BallsInBinsSampler(3),
+        train_dataset=Tokens(), callbacks=[StopAfterTwo()], sampler=BallsInBinsSampler(3),
         noise=GaussianNoise(1.0), clip=FlatClip(2.0), expected_batch_size=8, delta=1e-5,
     )  # fmt: skip
     trainer.train()
@@ -213,13 +195,7 @@ def test_a_folder_is_resumed_and_a_checkpoint_of_transformers_is_not(tmp_path):
         )  # fmt: skip
 
     first = made()
-    first.add_callback(
-        type("Stop", (transformers.TrainerCallback,), {
-            "on_step_end": lambda self, args, state, control, **_: setattr(
-                control, "should_training_stop", state.global_step == 2
-            )
-        })()
-    )  # fmt: skip
+    first.add_callback(StopAfterTwo())
     first.train()
     first.log({"mark": 1.0})
     first.run.folder.save()
@@ -299,20 +275,20 @@ def test_layer_drop_is_switched_off_in_words_and_dropout_stays(tmp_path):
     assert not model.model.encoder.training and model.model.encoder.layers[0].training
 
 
-@pytest.mark.parametrize("asked", ["output_hidden_states", "output_attentions"])
-def test_a_model_that_shows_its_states_is_left_undamaged(tmp_path, asked):
-    model, x = tiny_llama(**{asked: True}, attn_implementation="eager"), Tokens().rows[:2]
+def test_a_model_that_shows_its_states_is_left_undamaged(tmp_path):
+    asked = {"output_hidden_states": True, "output_attentions": True}
+    model, x = tiny_llama(**asked, attn_implementation="eager"), Tokens().rows[:2]
     trainer = trainer_of(model, tmp_path, args={"max_steps": 1})
     trainer.train()
     assert trainer.run.isolation.how == "proved"
-    fresh = tiny_llama(**{asked: True}, attn_implementation="eager")
+    fresh = tiny_llama(**asked, attn_implementation="eager")
     fresh.load_state_dict(model.state_dict())
     outputs, wanted = model.eval()(x), fresh.eval()(x)
-    name = asked.removeprefix("output_")
-    assert len(getattr(outputs, name)) == len(getattr(wanted, name)) > 0
-    for a, b in zip(getattr(outputs, name), getattr(wanted, name), strict=True):
-        assert type(a) is torch.Tensor
-        torch.testing.assert_close(a, b)
+    for name in ("hidden_states", "attentions"):
+        assert len(getattr(outputs, name)) == len(getattr(wanted, name)) > 0
+        for a, b in zip(getattr(outputs, name), getattr(wanted, name), strict=True):
+            assert type(a) is torch.Tensor
+            torch.testing.assert_close(a, b)
 
 
 def test_bfloat16(tmp_path):
@@ -365,16 +341,9 @@ def test_losses_are_the_models_own(kind):
     torch.testing.assert_close(together.mean(), model(**batch).loss)
 
 
-@pytest.mark.parametrize("kind", ["decoder", "masked token", "several"])
-def test_losses_of_other_kinds_are_proved(tmp_path, kind):
+def test_losses_of_a_decoder_are_proved(tmp_path):
     """The next token and a class are proved above."""
-    make, labels = KINDS[kind]
-
-    class Rows(Tokens):
-        def __getitem__(self, i):
-            return {"input_ids": IDS[i % 3], "labels": labels[i % 3]}
-
-    assert trainer_of(make(), tmp_path, Rows()).run.isolation.how == "proved"
+    assert trainer_of(tiny_t5(), tmp_path).run.isolation.how == "proved"
 
 
 def test_labels_that_fit_no_known_loss_are_explained():
@@ -514,13 +483,6 @@ def test_lightning_drives_a_run_and_never_sees_its_data(data, tmp_path, recwarn)
     assert not [w for w in recwarn if "configure_optimizers" in str(w.message)]
 
 
-def test_lightning_takes_correlated_noise_too(data, tmp_path):
-    module = private_module(data, **apart())
-    lightning_trainer(tmp_path).fit(module)
-    assert module.run.finished and module.run.process.strategy == square_root(2)
-    assert 7.99 < module.run.epsilon().upper <= 8.0
-
-
 def test_lightning_ends_with_the_run_and_follows_its_schedule(data, tmp_path):
     module = Small()
     rule = torch.optim.SGD(module.parameters(), lr=1.0)
@@ -530,13 +492,6 @@ def test_lightning_ends_with_the_run_and_follows_its_schedule(data, tmp_path):
     trainer.fit(module)
     assert module.run.steps == trainer.global_step == 7 and module.run.finished
     assert rule.param_groups[0]["lr"] == 0.5**7
-
-
-def test_lightning_stops_at_its_own_limit_and_the_plan_is_claimed(data, tmp_path):
-    module = private_module(data, steps=9)
-    lightning_trainer(tmp_path, max_epochs=-1, max_steps=4).fit(module)
-    assert module.run.steps == 4
-    assert module.run.claim().upper > module.run.epsilon().upper
 
 
 def test_lightning_stores_and_goes_on_with_the_run_folder_only(data, tmp_path):

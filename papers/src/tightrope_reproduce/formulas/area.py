@@ -8,7 +8,7 @@ Validity: exact (closed forms); enclosure (`of_tradeoff`).
 Source: derived here (used for Fig. 9 of arXiv:2008.06529).
 Error: closed forms to 8 ulp. `of_tradeoff` refines its mesh until the two rules differ by at most
     `tolerance`, or raises NotCertified.
-Vectors: tests/unit/guarantee/test_renyi_regions.py.
+Vectors: tests/unit/reproduce/test_renyi_formulas.py.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.renyi import region_of_level
-from tightrope.guarantee.renyi._arrays import ULP, Enclosure, checked_epsilon, flat, shaped
+from tightrope.guarantee.renyi.kernel import checked_epsilon
+from tightrope.guarantee.renyi.regions import type_ii
+from tightrope.numerics.arrays import Enclosure, flat, shaped
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_delta, check_non_negative, check_positive
 
 __all__ = ["of_approx", "of_gaussian", "of_renyi", "of_tradeoff"]
@@ -45,7 +47,7 @@ def of_gaussian(mu: Any) -> Any:
 
 def of_renyi(order: float, gamma: float, *, tolerance: float = 1e-6) -> Enclosure:
     """Area of the region of (order, gamma)-Renyi DP (Lemma 4)."""
-    return of_tradeoff(lambda t: region_of_level.type_ii(order, gamma, t), tolerance=tolerance)
+    return of_tradeoff(lambda t: type_ii(order, gamma, t), tolerance=tolerance)
 
 
 def of_tradeoff(tradeoff: Tradeoff, *, tolerance: float = 1e-6) -> Enclosure:

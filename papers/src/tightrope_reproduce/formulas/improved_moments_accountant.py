@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tightrope.guarantee.renyi._arrays import flat, rounded_up, shaped
-from tightrope.guarantee.renyi.balle import log_zeta
-from tightrope.guarantee.renyi.classical import epsilon_above
-from tightrope.guarantee.renyi.closed_epsilon import second_term
+from tightrope.guarantee.renyi.closed_forms import epsilon_above, log_zeta, second_term
+from tightrope.guarantee.renyi.kernel import rounded_up
+from tightrope.numerics.arrays import flat, shaped
 from tightrope.validate import FloatArray
 from tightrope_reproduce.formulas.moments_accountant import checked_inner_delta, rate_of
 

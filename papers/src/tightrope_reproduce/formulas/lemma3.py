@@ -3,12 +3,12 @@
 Statement: an (order, gamma)-Renyi DP mechanism is (eps, delta(eps))-DP for every eps >= 0, so its
     type II error at type I error t is at least the supremum over eps of
     max{ 1 - delta(eps) - e^eps t, e^-eps (1 - delta(eps) - t) }.
-    With the two-sided delta this equals `region_of_level`; with Theorem 3's delta it is weaker.
+    With the two-sided delta this equals `regions.type_ii`; with Theorem 3's delta it is weaker.
 Conditions: order > 1, gamma >= 0, 0 <= type_i <= 1.
 Validity: bound (lower): any finite set of eps gives a valid one.
 Source: Lemma 3, (43) of arXiv:2008.06529.
 Error: the supremum is approached from below by a scan in ln(1 + eps) and zooming, to about 1e-10.
-Vectors: tests/unit/guarantee/test_renyi_regions.py (against `region_of_level`).
+Vectors: tests/unit/reproduce/test_renyi_formulas.py (against `regions.type_ii`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.renyi import optimal
-from tightrope.guarantee.renyi._arrays import (
-    ULP,
-    checked_gamma,
-    checked_order,
-    flat,
-    shaped,
-)
-from tightrope.validate import FloatArray, check_probability
+from tightrope.guarantee.renyi.kernel import checked_gamma
+from tightrope.guarantee.renyi.optimal import optimal_delta
+from tightrope.numerics.arrays import flat, shaped
+from tightrope.numerics.rounding import ULP
+from tightrope.validate import FloatArray, check_order, check_probability
 
 __all__ = ["type_ii", "type_ii_of_family"]
 
@@ -35,13 +31,13 @@ _SCAN, _ZOOM, _ROUNDS = 65, 17, 8
 def type_ii(order: Any, gamma: Any, type_i: Any, *, sides: int = 2) -> Any:
     """A lower bound on the type II error at type_i."""
     (a, g, t), shape = flat(
-        checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
+        check_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
     )
     finite = np.minimum(g, 1e6)  # nothing survives beyond: the bound is 0
 
     def value(log_eps: FloatArray) -> FloatArray:
         eps = np.expm1(log_eps)
-        delta = optimal.delta(*np.broadcast_arrays(a, finite, eps), sides=sides).upper
+        delta = optimal_delta(*np.broadcast_arrays(a, finite, eps), sides=sides).upper
         return type_ii_of_family(eps, delta, t)
 
     # eps above gamma + ln 2/(order - 1) adds nothing that delta could still buy

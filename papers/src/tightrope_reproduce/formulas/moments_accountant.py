@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tightrope.guarantee.renyi._arrays import ULP, flat, rounded_up, shaped
+from tightrope.guarantee.renyi.kernel import rounded_up
+from tightrope.numerics.arrays import flat, shaped
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_positive, check_real
 
 __all__ = ["epsilon", "delta", "noise_multiplier", "steps", "rate_of", "checked_inner_delta"]

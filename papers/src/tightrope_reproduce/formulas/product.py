@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
+from tightrope.guarantee.gaussian import compose_mu, group_mu
 from tightrope.validate import FloatArray, check_count
 from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff
 from tightrope_reproduce.tradeoff.bracket import TradeoffBracket, bracket, coarsened

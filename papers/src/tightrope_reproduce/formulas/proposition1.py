@@ -19,7 +19,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tightrope.guarantee.renyi._arrays import ULP, Enclosure
+from tightrope.numerics.arrays import Enclosure
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_order
 from tightrope_reproduce.tradeoff.divergence import cell_bounds, mesh
 

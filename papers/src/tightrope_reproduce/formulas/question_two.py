@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.renyi._arrays import ULP
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import check_positive
 from tightrope_reproduce.formulas import moments_accountant
 from tightrope_reproduce.formulas.improved_moments_accountant import epsilon_of_rate
@@ -52,7 +52,7 @@ def smallest_noise_multiplier(epsilon: float, delta: float, steps: float) -> Ans
 
 def _allowed_rates(epsilon: float, delta: float) -> Answers:
     """The largest rho T that each analysis allows, rounded downwards."""
-    from tightrope.guarantee.gaussian import profile
+    from tightrope.guarantee import gaussian as profile
 
     eps, d = check_positive(epsilon, "epsilon"), checked_inner_delta(delta)
     noise = moments_accountant.noise_multiplier(eps, d, 1.0)

@@ -18,8 +18,9 @@ import math
 import numpy as np
 
 from tightrope.errors import DoesNotApply
-from tightrope.guarantee.renyi._arrays import ULP, rounded_down
-from tightrope.guarantee.renyi.balle import log_zeta
+from tightrope.guarantee.renyi.closed_forms import log_zeta
+from tightrope.guarantee.renyi.kernel import rounded_down
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import check_positive
 from tightrope_reproduce.formulas.moments_accountant import checked_inner_delta
 

@@ -17,7 +17,7 @@ from tightrope.accounting import Account, account
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.renyi import classical
+from tightrope.guarantee.renyi.closed_forms import classical_delta, classical_epsilon
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.theorems.catalog import ANALYSES
@@ -66,10 +66,10 @@ class Analyses:
         return np.asarray(moments.curve(ORDERS))
 
     def moments_epsilon(self, delta: float) -> float:
-        return float(np.min(classical.epsilon(ORDERS, self._gammas, delta)))
+        return float(np.min(classical_epsilon(ORDERS, self._gammas, delta)))
 
     def moments_delta(self, epsilon: float) -> float:
-        return float(np.min(classical.delta(ORDERS, self._gammas, epsilon)))
+        return float(np.min(classical_delta(ORDERS, self._gammas, epsilon)))
 
     def improved_epsilon(self, delta: float) -> float:
         """The same divergences, all real orders, the optimal conversion of A Better Bound."""

@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from tightrope.calibrate import Target, find_noise
-from tightrope.guarantee.gaussian import profile as gaussian
+from tightrope.guarantee import gaussian
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.gdp.analyses import MNIST_RATE, Analyses, epochs_of
 from tightrope_reproduce.gdp.fig_4_learned import learned_lines

@@ -29,10 +29,11 @@ from tightrope.convex import (
 )
 from tightrope.convex.algorithms import project
 from tightrope.guarantee.base import Guarantee
-from tightrope.guarantee.gaussian.profile import analytic_noise, compose_mu
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.process.convex import ConvexLoss, LocalGradient
 from tightrope.theorems.last_iterate.descent import HiddenLocal
 from tightrope.validate import FloatArray
+from tightrope_reproduce.formulas.gaussian_noise import analytic_noise
 from tightrope_reproduce.iteration.synthetic import Population
 from tightrope_reproduce.plan import many_tasks
 from tightrope_reproduce.plan.utility import StepChoice, best_step

@@ -14,9 +14,9 @@ import numpy as np
 from scipy.signal import fftconvolve
 
 from tightrope.convex import Budget, CyclicDescent, Logistic, Problem, SizeOnly, calibrated
-from tightrope.guarantee.gaussian.profile import classical_noise
 from tightrope.report.style import COLOURS
 from tightrope.validate import FloatArray
+from tightrope_reproduce.formulas.gaussian_noise import classical_noise
 from tightrope_reproduce.item import (
     Item,
     Line,

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.profile import analytic_noise, classical_noise
+from tightrope.guarantee import gaussian as profile
 from tightrope.numerics.roots import crossing
 from tightrope.process.convex import ConvexLoss, LocalGradient
 from tightrope.report.style import COLOURS
 from tightrope.theorems.last_iterate.descent import HiddenLocal
+from tightrope_reproduce.formulas.gaussian_noise import analytic_noise, classical_noise
 from tightrope_reproduce.item import (
     Item,
     Line,
@@ -86,7 +86,7 @@ def _less_noise() -> Line:
         f"noise for local ({epsilon:g}, {delta:g})-DP, L = 1",
         claim=printed_noise(epsilon, delta),
         ours=float(analytic_noise(epsilon, delta, 2.0 * LOSS.lipschitz)),
-        truth=2.0 * LOSS.lipschitz / profile.mu_interval(epsilon, delta).lower,
+        truth=2.0 * LOSS.lipschitz / profile.mu_bounds(epsilon, delta).lower,
         verdict=Verdict.BEYOND,
         because="the exact Gaussian profile asks for less noise wherever the formula holds",
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.numerics.interval import Interval
 from tightrope.process.convex import ConvexLoss, SkipSGD, StopSGD
 from tightrope.report.style import COLOURS

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.profile import classical_noise
+from tightrope.guarantee import gaussian as profile
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.style import COLOURS
 from tightrope.theorems.last_iterate.descent import cyclic_squared_mu
 from tightrope_reproduce.formulas import moments_accountant
+from tightrope_reproduce.formulas.gaussian_noise import classical_noise
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.plan import ConvexPlan, per_person, smoothed
 from tightrope_reproduce.plan.utility import best_step
@@ -85,7 +85,7 @@ def _noise(plan: ConvexPlan, printed: float) -> Line:
         f"noise for local ({EPSILON:g}, {DELTA:g})-DP",
         claim=printed,
         ours=plan.noise_std,
-        truth=2.0 * LOSS.lipschitz / profile.mu_interval(EPSILON, DELTA).lower,
+        truth=2.0 * LOSS.lipschitz / profile.mu_bounds(EPSILON, DELTA).lower,
         verdict=Verdict.BEYOND,
         because="exact calibration in place of sqrt(2 ln(1.25/delta))/epsilon",
     )

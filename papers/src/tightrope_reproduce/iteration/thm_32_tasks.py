@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian.profile import analytic_noise, compose_mu
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.style import COLOURS
+from tightrope_reproduce.formulas.gaussian_noise import analytic_noise
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.plan import ConvexPlan, many_tasks
 from tightrope_reproduce.plan.tasks import printed_noise

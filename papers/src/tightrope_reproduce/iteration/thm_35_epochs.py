@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.approx import amplified
-from tightrope.guarantee.gaussian.profile import analytic_noise
 from tightrope.process import Adjacency
 from tightrope.process.convex import ConvexLoss, CyclicSGD, LocalGradient
 from tightrope.report.style import COLOURS
 from tightrope.theorems.last_iterate.descent import HiddenCyclic, HiddenLocal
+from tightrope_reproduce.formulas.gaussian_noise import analytic_noise
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.plan import local_pass
 from tightrope_reproduce.plan.local import printed_noise

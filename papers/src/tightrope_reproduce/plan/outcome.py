@@ -9,9 +9,9 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import InvalidInput
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process.convex import SkipSGD, StopSGD
 from tightrope.theorems.last_iterate.sampled import HiddenSkip, HiddenStop, HiddenStopRenyi

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.process.convex import ConvexLoss, SkipSGD
 from tightrope.validate import check_count, check_delta, check_epsilon, check_positive
 from tightrope_reproduce.plan.outcome import ConvexPlan

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.process.convex import ConvexLoss
 from tightrope.theorems.last_iterate.sampled import used_probability
 from tightrope.validate import check_count, check_epsilon

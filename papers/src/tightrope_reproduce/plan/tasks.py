@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 
 from tightrope.errors import InvalidInput, NotCertified
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.convex import ConvexLoss, StopSGD

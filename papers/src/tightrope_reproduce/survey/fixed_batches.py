@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.accounting import account
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
@@ -96,7 +96,7 @@ def _understated(case: tuple[int, int, float, float]) -> Line:
 
 def _epsilon(setup: Setup, printed: float) -> Line:
     worst = HiddenCyclic.guarantee(cyclic(setup, SIGMA)).epsilon(DELTA)
-    alone = profile.epsilon_interval(DELTA, 1.0 / SIGMA)
+    alone = profile.epsilon_bounds(DELTA, 1.0 / SIGMA)
     return Line(
         f"epsilon at delta {DELTA:g}, Q = {BATCHES}, T = {EPOCHS} epochs, sigma {SIGMA:g}",
         claim=printed,

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from tightrope.accounting import account
-from tightrope.guarantee.approx import advanced, amplified, shortcut
+from tightrope.guarantee.approx import advanced, amplified
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems.poisson_renyi import ClosedFormTerm
 from tightrope_reproduce.formulas.optimal_composition import epsilon_optimal
+from tightrope_reproduce.formulas.simple_composition import shortcut
 from tightrope_reproduce.item import (
     Item,
     Line,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
 from tightrope.theorems.last_iterate.descent import HiddenCyclic
@@ -110,10 +110,10 @@ def _moments(sigmas: Sigmas) -> Line:
 def _iteration() -> Line:
     """The printed bound a K/(2 sigma^2 Q^2) read as Gaussian DP, solved for sigma."""
     setup = _setup(10_000, 10)
-    mu = profile.mu_interval(EPSILON, DELTA).lower
+    mu = profile.mu_bounds(EPSILON, DELTA).lower
     printed = math.sqrt(setup.iterations) / (setup.batches * mu)
     bound = HiddenCyclic.guarantee(cyclic(setup, printed)).epsilon(DELTA)
-    alone = profile.epsilon_interval(DELTA, 1.0 / printed)  # a last step that forgets all before
+    alone = profile.epsilon_bounds(DELTA, 1.0 / printed)  # a last step that forgets all before
     return Line(
         "epsilon at the sigma of FMTT18's printed row, n = 10000, 10 epochs",
         claim=EPSILON,

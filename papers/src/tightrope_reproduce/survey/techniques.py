@@ -14,8 +14,8 @@ from typing import Any, final
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.base import Guarantee
-from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.roots import crossing
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.process.convex import (
@@ -27,8 +27,9 @@ from tightrope.process.convex import (
 from tightrope.process.training import noise_std_from_relative
 from tightrope.theorems.catalog import ANALYSES
 from tightrope.theorems.last_iterate.descent import HiddenCyclic, HiddenFullBatch
-from tightrope.theorems.last_iterate.langevin import HiddenLangevin, HiddenLangevinSampled
+from tightrope.theorems.last_iterate.langevin import HiddenLangevinSampled
 from tightrope.theorems.last_iterate.sampled import HiddenSampled, HiddenSampledComposition
+from tightrope_reproduce.formulas.langevin import HiddenLangevin
 
 __all__ = [
     "CONVEX",

@@ -24,7 +24,7 @@ from typing import final
 import numpy as np
 from scipy.special import ndtr
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_probability, check_real

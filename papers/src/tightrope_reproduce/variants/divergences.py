@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from tightrope.guarantee.renyi import classical, closed_epsilon, optimal
+from tightrope.guarantee.renyi.closed_forms import classical_delta, lemma1_delta
+from tightrope.guarantee.renyi.optimal import optimal_delta
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.formulas.proposition1 import gaussian_tail
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
@@ -74,7 +75,7 @@ def _line(row: tuple[Any, ...]) -> Line:
 
 def smallest_delta(order: float, gamma: float) -> float:
     """Remark 1 and Appendix E: the least delta at epsilon 0 that Lemma 1 gives."""
-    return float(closed_epsilon.delta(order, gamma, 0.0))
+    return float(lemma1_delta(order, gamma, 0.0))
 
 
 def _remark_1() -> tuple[Line, ...]:
@@ -83,8 +84,8 @@ def _remark_1() -> tuple[Line, ...]:
     first = zeta * math.exp((ORDER - 1.0) * GAMMA)
     large = 0.5  # above ln(4/3): the second case
     second = max(-math.expm1(-large), 1.0 / ORDER)
-    least = float(optimal.delta(ORDER, GAMMA, 0.0, sides=1).upper)
-    infinite = float(classical.delta(ORDER, GAMMA, 0.0))
+    least = float(optimal_delta(ORDER, GAMMA, 0.0, sides=1).upper)
+    infinite = float(classical_delta(ORDER, GAMMA, 0.0))
     return (
         Line(
             f"Remark 1: delta at epsilon 0 of ({ORDER:g}, {GAMMA})-Renyi DP",
@@ -100,7 +101,7 @@ def _remark_1() -> tuple[Line, ...]:
             f"Appendix E: delta at epsilon 0 of ({ORDER:g}, {large})-Renyi DP, order * delta > 1",
             claim=second,
             ours=smallest_delta(ORDER, large),
-            truth=float(optimal.delta(ORDER, large, 0.0, sides=1).upper),
+            truth=float(optimal_delta(ORDER, large, 0.0, sides=1).upper),
             verdict=Verdict.REPRODUCED
             if math.isclose(smallest_delta(ORDER, large), second, rel_tol=1e-9)
             else Verdict.DIFFERS,
@@ -112,7 +113,7 @@ def _remark_1() -> tuple[Line, ...]:
 def _picture(least: list[tuple[float, float]]) -> Picture:
     def draw(axes: Any) -> None:
         gamma, delta = np.transpose(least)
-        best = [float(optimal.delta(ORDER, g, 0.0, sides=1).upper) for g in gamma]
+        best = [float(optimal_delta(ORDER, g, 0.0, sides=1).upper) for g in gamma]
         axes.plot(gamma, delta, "--", color=COLOURS["bound"], label="Lemma 1 (Remark 1)")
         axes.plot(gamma, best, color=COLOURS["exact"], label="optimum (Theorem 3)")
         axes.axvline(math.log(ORDER / (ORDER - 1.0)), color=COLOURS["plain"], linewidth=0.8)

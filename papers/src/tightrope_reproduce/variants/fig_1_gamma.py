@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from tightrope.guarantee.renyi import closed_gamma, one_sided, two_sided
+from tightrope.guarantee.renyi.closed_forms import theorem4_gamma
+from tightrope.guarantee.renyi.optimal import one_sided_gamma, two_sided_gamma
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
@@ -44,9 +45,9 @@ def run(setting: Setting) -> Outcome:
 
 def _curves(pair: tuple[float, float], deltas: Any) -> Curves:
     return Curves(
-        one_sided.gamma(*pair, deltas).upper,
-        closed_gamma.gamma(*pair, deltas),
-        two_sided.gamma(*pair, deltas).lower,
+        one_sided_gamma(*pair, deltas).upper,
+        theorem4_gamma(*pair, deltas),
+        two_sided_gamma(*pair, deltas).lower,
     )
 
 
@@ -95,7 +96,7 @@ def _largest_gap(pair: tuple[float, float], curves: Curves, deltas: Any) -> floa
 
     def gap(log_delta: float) -> float:
         at = np.exp([log_delta])
-        return float(closed_gamma.gamma(*pair, at)[0] - one_sided.gamma(*pair, at).upper[0])
+        return float(theorem4_gamma(*pair, at)[0] - one_sided_gamma(*pair, at).upper[0])
 
     return -float(minimize_scalar(gap, bounds=ends, method="bounded").fun)
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.renyi import ROUTES, optimal
+from tightrope.guarantee.renyi import ROUTES
+from tightrope.guarantee.renyi.optimal import optimal_epsilon
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
@@ -39,7 +40,7 @@ def _lines(gammas: Any, epsilons: dict[str, Any]) -> tuple[Line, ...]:
     smallest = float(gammas[0])
     slack = epsilons["lemma1"] - epsilons["one_sided"]
     two_sided_gain = float(np.max(epsilons["one_sided"] - epsilons["optimal"]))
-    truth = Interval(*optimal.epsilon(ORDER, smallest, DELTA))
+    truth = Interval(*optimal_epsilon(ORDER, smallest, DELTA))
     return (
         Line(
             f"epsilon of Balle et al. at gamma {smallest:g}",
@@ -79,7 +80,7 @@ def _lines(gammas: Any, epsilons: dict[str, Any]) -> tuple[Line, ...]:
 def _gain() -> Line:
     """What Lemma 1 gains over Balle et al. at a small gamma, and what the optimum gains."""
     balle = ROUTES["balle"].epsilon(ORDER, SMALL_GAMMA, DELTA)
-    best = optimal.epsilon(ORDER, SMALL_GAMMA, DELTA)
+    best = optimal_epsilon(ORDER, SMALL_GAMMA, DELTA)
     return Line(
         f"epsilon saved over Balle et al. at gamma {SMALL_GAMMA:g}",
         claim='"non-trivial loss" (drawn)',

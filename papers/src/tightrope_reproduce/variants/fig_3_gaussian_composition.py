@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.formulas import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.formulas import area
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
@@ -36,7 +36,7 @@ def run(setting: Setting) -> Outcome:
 
 def _lines(curves: dict[str, Any]) -> tuple[Line, ...]:
     touch = GaussianTradeoff(MU).tangent(np.array(EPSILON))
-    delta = profile.delta_interval(EPSILON, MU)
+    delta = profile.delta_bounds(EPSILON, MU)
     gap = GaussianTradeoff(MU)(float(touch[0])) - ApproxTradeoff(EPSILON, delta.upper)(
         float(touch[0])
     )

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve
-from tightrope.guarantee.renyi import region_of_curve, region_of_level
+from tightrope.guarantee.renyi.regions import type_ii_of_curve
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.formulas import area
+from tightrope_reproduce.formulas.kullback_leibler import type_ii_kullback_leibler
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
 
@@ -37,8 +38,8 @@ def _curves(mu: float, type_i: Any) -> tuple[Any, Any, Any]:
     rho = 0.5 * mu * mu
     return (
         profile.tradeoff(type_i, mu),
-        region_of_curve.type_ii(RenyiCurve.of(LinearTerm(rho)), type_i),
-        region_of_level.type_ii_kullback_leibler(rho, type_i).lower,
+        type_ii_of_curve(RenyiCurve.of(LinearTerm(rho)), type_i),
+        type_ii_kullback_leibler(rho, type_i).lower,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tightrope.accounting import Account, account
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, TableTerm
-from tightrope.guarantee.renyi import region_of_curve, region_of_level
+from tightrope.guarantee.renyi.regions import type_ii, type_ii_of_curve
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.theorems.poisson_renyi import LeadingTerm, PoissonGaussianRdpMtz19
 from tightrope_reproduce.formulas.abadi_lemma3 import claimed_renyi
@@ -51,9 +51,7 @@ def admissible_orders(rate: float, noise_multiplier: float) -> range:
 def claimed_type_ii(rate: float, noise_multiplier: float, steps: int, type_i: Any) -> Any:
     """(54): the lower boundary of the privacy region that the paper claims."""
     boundaries = [
-        region_of_level.type_ii(
-            order, steps * claimed_renyi(order, rate, noise_multiplier), type_i
-        ).lower
+        type_ii(order, steps * claimed_renyi(order, rate, noise_multiplier), type_i).lower
         for order in admissible_orders(rate, noise_multiplier)
     ]
     return np.max(boundaries, axis=0)
@@ -62,7 +60,7 @@ def claimed_type_ii(rate: float, noise_multiplier: float, steps: int, type_i: An
 def renyi_type_ii(rate: float, noise_multiplier: float, steps: int, type_i: Any) -> Any:
     """Corollary 1 with the true divergences, at orders between which convexity bounds them."""
     curve = RenyiCurve.of(_table(rate, noise_multiplier)) * steps
-    return region_of_curve.type_ii(curve, type_i, highest=float(_ORDERS[-1]))
+    return type_ii_of_curve(curve, type_i, highest=float(_ORDERS[-1]))
 
 
 @cache

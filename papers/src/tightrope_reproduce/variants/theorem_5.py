@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.approx import advanced
-from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.formulas import question_two, theorem5

@@ -12,8 +12,6 @@ from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_probability, check_real
 
-__all__ = ["ApproxGuarantee"]
-
 _ULPS = 4e-15  # a handful of roundings, each below 2^-52
 _LARGEST_LEVEL = 700.0  # of a pair of outcomes: e^700 is still a double
 
@@ -60,7 +58,7 @@ class ApproxGuarantee(Guarantee):
         order = check_order(order)
         if self.failure > 0 or self.level == math.inf:
             return Interval.exact(math.inf)
-        from tightrope.guarantee.renyi.randomized_response import renyi_of_pure
+        from tightrope.guarantee.renyi.optimal import renyi_of_pure
 
         return _around(float(renyi_of_pure(order, self.level)))
 

@@ -8,15 +8,13 @@ from typing import final
 
 import numpy as np
 
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.profile import group_mu
+from tightrope.guarantee.gaussian import group_mu
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
-
-__all__ = ["GaussianGuarantee"]
 
 _ULPS = 8.0 * ULP
 _LARGEST = sys.float_info.max

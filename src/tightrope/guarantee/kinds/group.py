@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from tightrope.guarantee.approx import group as approx_group
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import DerivedGuarantee, Guarantee
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
@@ -17,15 +17,13 @@ from tightrope.numerics.rounding import ULP, log_down, over_down, rest_down, res
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_probability, check_real
 
-__all__ = ["GroupGuarantee", "group", "replaced"]
-
 _STEPS, _SMALLEST_DELTA = 40, 1e-300
 _BEYOND = 1e-7  # of where two lines meet
 
 
 @final
 @dataclass(frozen=True)
-class GroupGuarantee(Guarantee):
+class GroupGuarantee(DerivedGuarantee):
     """`inner` for a group of `size` records, through the chain of one-record neighbours."""
 
     inner: Guarantee
@@ -44,10 +42,6 @@ class GroupGuarantee(Guarantee):
         return self.inner.records * (1 if self.relation else self.size)
 
     @property
-    def validity(self) -> Validity:  # type: ignore[override]
-        return Validity.BOUND
-
-    @property
     def two_sided(self) -> bool:
         """One record of a group may change alone."""
         return (self.relation is None or self.replaces_by_nothing) and self.inner.two_sided
@@ -58,8 +52,19 @@ class GroupGuarantee(Guarantee):
     def _one_delta(self, epsilon: float) -> Interval:
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
         eps = check_real(epsilon, "epsilon", low=0.0)
-        upper = min(self._chain_delta(eps), self._flat_delta(eps))
+        upper = self._most_delta(eps)
         return Interval(min(self.inner.delta(eps).lower, upper), upper)
+
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Without the lower end of `delta`, which is another question to `inner`."""
+        return self._most_delta(epsilon) <= delta
+
+    def _most_delta(self, epsilon: float) -> float:
+        most, inner = self._chain_delta(epsilon), self.inner
+        if isinstance(inner, ApproxGuarantee) and inner.level < math.inf:  # at its own level
+            whole = ApproxGuarantee(*approx_group(inner.level, inner.failure, self.size))
+            most = min(most, whole.delta(epsilon).upper)
+        return most
 
     def _chain_delta(self, epsilon: float) -> float:
         each = over_down(epsilon, self.size)
@@ -69,14 +74,6 @@ class GroupGuarantee(Guarantee):
         log_one = math.log(one)
         rounding = 4.0 * ULP * (1.0 - log_one)
         return math.exp(min(log_one + self._log_growth(each) + rounding, 0.0))
-
-    def _flat_delta(self, epsilon: float) -> float:
-        """The bound that one (epsilon, delta) pair gives for the group at its own level."""
-        inner = self.inner
-        if not isinstance(inner, ApproxGuarantee) or inner.level == math.inf:
-            return 1.0
-        whole = approx_group(inner.level, inner.failure, self.size)
-        return ApproxGuarantee(*whole).delta(epsilon).upper
 
     def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)

@@ -12,7 +12,7 @@ from typing import final
 from tightrope.errors import NotCertified
 from tightrope.guarantee import tradeoff
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian.profile import group_mu
+from tightrope.guarantee.gaussian import group_mu
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
@@ -32,8 +32,6 @@ from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.rounding import rest_down, rest_up
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
-
-__all__ = ["LossGuarantee"]
 
 _WIDE = 1e-3
 
@@ -102,29 +100,29 @@ class LossGuarantee(Guarantee):
         """Kept: the choice of the best, its reader and the second look ask for the same answer."""
         d = check_delta(delta)
         if d not in self._epsilons:
-            self._epsilons[d] = self._found_epsilon(d)
+            found = self._closest(
+                lambda: profile.worst_epsilon(self.orders, d),
+                lambda other: other.epsilon(d),
+                lambda other, most: other.proves(most, d),
+            )
+            shown = self._shown(found, lambda orders: profile.worst_epsilon(orders, d))
+            self._epsilons[d] = shown
         return self._epsilons[d]
 
     @cached_property
     def _epsilons(self) -> dict[float, Interval]:
         return {}
 
-    def _found_epsilon(self, delta: float) -> Interval:
-        found = self._closest(
-            lambda: profile.worst_epsilon(self.orders, delta), lambda other: other.epsilon(delta)
-        )
-        return self._shown(found, lambda: profile.worst_epsilon(self.attained, delta))
-
     def _one_delta(self, epsilon: float) -> Interval:
         found = self._of_orders(epsilon)
-        return self._shown(found, lambda: profile.worst_delta(self.attained, epsilon))
+        return self._shown(found, lambda orders: profile.worst_delta(orders, epsilon))
 
-    def _shown(self, found: Interval, of_attained: Callable[[], Interval]) -> Interval:
+    def _shown(self, found: Interval, of: Callable[[tuple[Components, ...]], Interval]) -> Interval:
         """The answer with the lower end that two data sets attain, where known or better."""
         exact = self.validity is Validity.EXACT
         if not self.attained or (exact and found.relative_width <= _WIDE):
             return found
-        least = _proved_below(of_attained)
+        least = _proved_below(self.attained, of)
         least = max(least, found.lower) if exact else least
         return Interval(min(least, found.upper), found.upper)
 
@@ -132,29 +130,44 @@ class LossGuarantee(Guarantee):
         """delta(epsilon) of the pairs themselves, whether two data sets attain it or not."""
         eps = check_real(epsilon, "epsilon")
         found = self._closest(
-            lambda: profile.worst_delta(self.orders, eps), lambda other: other.delta(eps)
+            lambda: profile.worst_delta(self.orders, eps),
+            lambda other: other.delta(eps),
+            lambda other, most: other.proves(eps, most),
         )
         most = max(_most(order, eps) for order in self.orders)
         return Interval(min(found.lower, most), min(found.upper, most))
 
     def _closest(
-        self, own: Callable[[], Interval], of: Callable[[Guarantee], Interval]
+        self,
+        own: Callable[[], Interval],
+        of: Callable[[Guarantee], Interval],
+        is_better: Callable[[Guarantee, float], bool],
     ) -> Interval:
-        """The answer of the pairs, with the upper end of `otherwise` where theirs is far off."""
+        """The answer of the pairs, with the upper end of `otherwise` where theirs is far off.
+
+        is_better: whether `otherwise` proves an upper end too, which takes less than its answer.
+        """
         try:
             found = own()
         except NotCertified:
             if self.otherwise is None:
                 raise
             return Interval(0.0, of(self.otherwise).upper)
-        if self.otherwise is None or found.upper - found.lower <= _WIDE * found.upper:
+        other = self.otherwise
+        if other is None or found.upper - found.lower <= _WIDE * found.upper:
             return found
-        return Interval(found.lower, max(found.lower, min(found.upper, of(self.otherwise).upper)))
+        if found.upper < math.inf and not is_better(other, found.upper):
+            return found
+        return Interval(found.lower, max(found.lower, min(found.upper, of(other).upper)))
 
     def _one_renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""
-        order = check_order(order)
-        return Interval.worst([_renyi_of(components, order) for components in self.orders])
+        order, found = check_order(order), []
+        for components in self.orders:
+            parts = [(renyi(pair, order), count) for pair, count in components]
+            lower, upper = (sum(n * float(ends[i]) for ends, n in parts) for i in (0, 1))
+            found.append(Interval(lower * (1 - 1e-14), upper * (1 + 1e-14)))
+        return Interval.worst(found)
 
     def _one_tradeoff(self, type_i: float) -> Interval:
         """The curve by lattice laws kept from one question to the next, sharpened where needed."""
@@ -231,17 +244,12 @@ def _most(components: Components, epsilon: float) -> float:
     return min(1.0, max(0.0, -(math.expm1(finite) + math.expm1(-gap)) * (1 + 1e-14)))
 
 
-def _proved_below(attained: Callable[[], Interval]) -> float:
-    """The lower end that attained pairs prove; 0 where they are out of reach."""
+def _proved_below(
+    attained: tuple[Components, ...], of: Callable[[tuple[Components, ...]], Interval]
+) -> float:
+    """The lower end that attained pairs prove, each order alone if need be; 0 out of reach."""
     try:
-        return attained().lower
+        return of(attained).lower
     except NotCertified:
-        return 0.0
-
-
-def _renyi_of(components: Components, order: float) -> Interval:
-    lower = upper = 0.0
-    for pair, count in components:
-        low, high = renyi(pair, order)
-        lower, upper = lower + count * float(low), upper + count * float(high)
-    return Interval(lower * (1 - 1e-14), upper * (1 + 1e-14))
+        alone = [(order,) for order in attained] if len(attained) > 1 else []
+        return max((_proved_below(order, of) for order in alone), default=0.0)

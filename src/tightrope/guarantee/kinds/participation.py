@@ -30,16 +30,14 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import NotCertified
+from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pairs import Direction, SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
-
-__all__ = ["ParticipationGuarantee"]
 
 _EDGES = 1000
 _TAIL = 1e-200  # of the counts that stand for every larger one

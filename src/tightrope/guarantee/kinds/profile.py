@@ -17,8 +17,6 @@ from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
 
-__all__ = ["ProfileGuarantee", "pair_above"]
-
 _SMALLEST_DELTA = 1e-300
 _NEGLIGIBLE = 1e-17
 

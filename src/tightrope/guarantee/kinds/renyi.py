@@ -16,9 +16,9 @@ from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.renyi import region_of_curve
-from tightrope.guarantee.renyi._arrays import checked_gamma, rounded_up
 from tightrope.guarantee.renyi.best import best_delta, best_epsilon
+from tightrope.guarantee.renyi.kernel import checked_gamma, rounded_up
+from tightrope.guarantee.renyi.regions import type_ii_of_curve
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import (
@@ -29,20 +29,6 @@ from tightrope.validate import (
     check_probability,
     check_real,
 )
-
-__all__ = [
-    "LinearTerm",
-    "PairsTerm",
-    "PureTerm",
-    "RenyiTerm",
-    "TableTerm",
-    "TabulatedCurve",
-    "ViewTerm",
-    "RenyiCurve",
-    "known_renyi",
-    "RenyiGuarantee",
-    "renyi_guarantee_of",
-]
 
 
 class RenyiTerm(Protocol):
@@ -83,7 +69,7 @@ class PureTerm:
     epsilon: float
 
     def upper(self, orders: FloatArray) -> FloatArray:
-        from tightrope.guarantee.renyi.randomized_response import renyi_of_pure
+        from tightrope.guarantee.renyi.optimal import renyi_of_pure
 
         return np.asarray(renyi_of_pure(orders, self.epsilon), dtype=np.float64)
 
@@ -197,11 +183,8 @@ class TabulatedCurve:
     def __call__(self, orders: FloatArray) -> FloatArray:
         z, known = np.asarray(orders, dtype=np.float64) - 1.0, self.orders - 1.0
         chord = np.interp(z, np.append(0.0, known), np.append(0.0, known * self.gammas)) / z
-        value = np.minimum(rounded_up(chord), self._next_gamma(z, known))
-        return np.where(z > known[-1], np.inf, value)
-
-    def _next_gamma(self, z: FloatArray, known: FloatArray) -> FloatArray:
-        return np.append(self.gammas, np.inf)[np.searchsorted(known, z)]
+        next_gamma = np.append(self.gammas, np.inf)[np.searchsorted(known, z)]
+        return np.where(z > known[-1], np.inf, np.minimum(rounded_up(chord), next_gamma))
 
 
 # ---- Renyi DP for a range of orders: the moments accountant's view
@@ -235,7 +218,7 @@ class RenyiGuarantee(Guarantee):
     def _one_tradeoff(self, type_i: float) -> Interval:
         """Corollary 1 of Three Variants: the binary divergences of all orders."""
         a = check_probability(type_i, "type_i")
-        return Interval.exact(float(region_of_curve.type_ii(self.curve, a)))
+        return Interval.exact(float(type_ii_of_curve(self.curve, a)))
 
     def _one_renyi(self, order: float) -> Interval:
         return Interval.exact(float(self.curve(check_order(order))))

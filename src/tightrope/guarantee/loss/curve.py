@@ -14,11 +14,10 @@ from functools import lru_cache
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
+from tightrope.guarantee.loss.lattice.best import guesses
 from tightrope.guarantee.loss.lattice.law import LatticeLaw, build
-from tightrope.guarantee.loss.lattice.plan import guesses, plain_plan
+from tightrope.guarantee.loss.lattice.plan import plain_plan
 from tightrope.numerics.interval import Interval
-
-__all__ = ["LatticeCurve", "LossCurve"]
 
 _MOST_KINDS, _MOST_LAWS = 16, 12
 _FEW = 20  # steps up to which a fine law is cheaper than the exact method
@@ -108,7 +107,7 @@ class _Order:
         if epsilon >= self.highest:
             return _exponential(infinite_log_mass(self.components))
         found = Interval(0.0, 1.0)
-        for law in sorted(self.laws, key=lambda law: abs(law.plan.epsilon - epsilon)):
+        for law in sorted(self.laws, key=lambda law: abs(law.plan.goal.epsilon - epsilon)):
             found = found.intersect(_exponential(law.log_delta(epsilon)))
             if found.width <= max(room, _NEAR * width * found.upper) or found.upper <= worst:
                 return found

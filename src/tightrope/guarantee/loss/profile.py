@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.gaussian import profile as gaussian
-from tightrope.guarantee.gaussian.profile import compose_mu
+from tightrope.guarantee import gaussian
+from tightrope.guarantee.gaussian import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
@@ -22,17 +22,15 @@ from tightrope.guarantee.loss.abstract import (
     is_single,
     largest_loss,
 )
-from tightrope.guarantee.loss.contour.line import are_reversed, log_chernoff
+from tightrope.guarantee.loss.contour import are_reversed, log_chernoff
 from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.lattice.law import MAX_KINDS
+from tightrope.guarantee.loss.lattice.answers import MAX_KINDS
 from tightrope.guarantee.loss.pairs import (
     GaussianPair,
 )
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 from tightrope.numerics.rounding import down, log_down, up
-
-__all__ = ["delta", "epsilon", "worst_delta", "worst_epsilon"]
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
 _MUCH = 0.1  # of delta
@@ -54,7 +52,7 @@ def worst_delta(orders: tuple[Components, ...], epsilon: float) -> Interval:
     for order in rest:
         if log_reverse <= log_found and are_reversed(first, order):
             continue
-        if log_chernoff(order, epsilon, log_found) > log_found:
+        if log_chernoff(_few_above(order), epsilon, log_found) > log_found:
             parts.append(delta(order, epsilon))
     return Interval.worst(parts)
 
@@ -65,7 +63,7 @@ def _delta_and_reverse(
     """delta(eps), and a bound on ln delta(eps) of the reverse (0: none) where that is wanted."""
     mu = _gaussian_mu(components)
     if mu is not None:
-        return gaussian.delta_interval(epsilon, mu), 0.0
+        return Interval(*gaussian.delta_bounds(epsilon, mu)), 0.0
     log_delta, log_reverse = _log_delta(components, epsilon, reverse)
     found = Interval(down(math.exp(log_delta.lower)), up(math.exp(log_delta.upper)))
     return found.clamp(0.0, 1.0), log_reverse
@@ -140,6 +138,11 @@ def _is_costly(components: Components) -> bool:
     return sum(pair.is_costly for pair, _ in components) > _MANY_COSTLY
 
 
+def _few_above(components: Components) -> Components:
+    """Few kinds that lose at least as much, where following each takes long."""
+    return grouped(components, _MANY_KINDS, "upper") if _is_costly(components) else components
+
+
 def _groups(components: Components) -> tuple[Components, Components] | None:
     """Fewer kinds that lose at most and at least as much; None where that is not to be had."""
     if len(components) <= _MANY_KINDS:
@@ -159,12 +162,6 @@ def _between(
     with suppress(NotCertified):
         least = ask(below).lower
     return Interval(min(least, upper), upper)
-
-
-def _is_enough(components: Components, reached: tuple[float, float]) -> bool:
-    """Is what was proved so close that a lattice of very many steps is not worth its seconds?"""
-    many = sum(count for _, count in components) > _MANY
-    return many and Interval(*reached).relative_width < _CLOSE
 
 
 def _with_reached(other: Callable[[], Interval], problem: NotCertified) -> Interval:
@@ -195,7 +192,7 @@ def worst_epsilon(orders: tuple[Components, ...], delta: float) -> Interval:
         turned = log_reverse <= log_delta or found.upper == 0.0
         if _largest_loss(order) <= found.lower or (turned and are_reversed(first, order)):
             continue
-        if log_chernoff(order, found.lower, log_delta) > log_delta:
+        if log_chernoff(_few_above(order), found.lower, log_delta) > log_delta:
             parts.append(epsilon(order, delta))
     return Interval.worst(parts)
 
@@ -206,7 +203,7 @@ def _epsilon_and_reverse(
     """The smallest eps, and a bound on ln delta of the reverse at its lower end (0: none)."""
     mu = _gaussian_mu(components)
     if mu is not None:
-        return gaussian.epsilon_interval(delta, mu), 0.0
+        return Interval(*gaussian.epsilon_bounds(delta, mu)), 0.0
     if is_single(components):
         return _single_epsilon(components[0][0], delta), 0.0
     if delta > _MUCH:  # a search would be slow near epsilon 0
@@ -219,8 +216,10 @@ def _epsilon_and_reverse(
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified as problem:
-        if problem.reached is not None and _is_enough(components, problem.reached):
-            return Interval(*problem.reached), 0.0
+        if problem.reached is not None and sum(count for _, count in components) > _MANY:
+            reached = Interval(*problem.reached)
+            if reached.relative_width < _CLOSE:  # a lattice of so many steps takes seconds
+                return reached, 0.0
         groups = _groups(components)
         if groups is None and len(components) > MAX_KINDS:
             return _with_reached(lambda: _epsilon_of_sum(components, delta), problem), 0.0

@@ -19,70 +19,20 @@ Vectors: tests/unit/guarantee/test_renyi_cells.py, against closed forms and the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components, law_of
 from tightrope.guarantee.renyi.kernel import log_excess
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_law import log1p_complex
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_order
 
-__all__ = [
-    "Enclosed",
-    "composed_renyi_by_cells",
-    "cumulant",
-    "renyi",
-    "renyi_by_cells",
-    "renyi_of_endless",
-]
-
 _NATS = 42.0  # quadrature errors below 1e-18
-
-
-@final
-@dataclass(frozen=True)
-class Enclosed:
-    """|truth - value| <= error, elementwise."""
-
-    value: NDArray[np.complex128]
-    error: FloatArray
-
-
-def cumulant(pair: AbstractLossPair, z: ArrayLike) -> Enclosed:
-    """K(z) for complex z, the branch continuous along each vertical line not being followed.
-
-    The imaginary part is that of the principal logarithm of e^{-iy m} M(z)/M(Re z), plus y m.
-    """
-    flat = np.atleast_1d(np.asarray(z, dtype=np.complex128))
-    value, error = np.empty(flat.shape, np.complex128), np.empty(flat.shape)
-    for index, point in np.ndenumerate(flat):
-        value[index], error[index] = _cumulant_at(pair, complex(point))
-    shape = np.shape(z)
-    return Enclosed(value.reshape(shape), error.reshape(shape))
-
-
-def _cumulant_at(pair: AbstractLossPair, z: complex) -> tuple[complex, float]:
-    mu = pair.plain_mu
-    if mu is not None:
-        value = 0.5 * mu * mu * z * (z + 1.0)
-        return value, 8.0 * UNIT * 0.5 * mu * mu * abs(z) * (abs(z) + 1.0)
-    nodes = law_of(pair).nodes(z.real, abs(z.imag), _NATS)
-    if z.imag == 0.0:
-        return complex(nodes.log_mass[0]), float(nodes.log_mass_error[0])
-    x, x_error = nodes.transform(abs(z.imag), 2)
-    phase = 1j * abs(z.imag) * float(nodes.centre[0])
-    value = complex(nodes.log_mass[0] + phase + log1p_complex(x)[0, 1])
-    ratio = float(x_error[0, 1]) / max(abs(1.0 + complex(x[0, 1])), 1e-300)
-    error = float(nodes.log_mass_error[0]) + (-math.log1p(-ratio) if ratio < 1 else math.inf)
-    error += 8.0 * UNIT * (abs(value) + abs(phase))
-    return (value if z.imag > 0 else value.conjugate()), error
 
 
 def renyi(pair: AbstractLossPair, order: ArrayLike) -> tuple[Any, Any]:
@@ -146,8 +96,11 @@ def renyi_by_cells(pair: AbstractLossPair, order: float) -> Interval:
     order = check_order(order)
     if pair.infinite_mass > 0.0:
         return renyi_of_endless(pair, order)
-    if len(pair.parts) > 1:
-        return _of_parts(pair, order)
+    if len(pair.parts) > 1:  # e^{(order-1) D} - 1 is the mean of the parts'
+        found = [(math.log(w), renyi_by_cells(part, order)) for w, part in pair.parts]
+        ends = ([(w, part.lower) for w, part in found], [(w, part.upper) for w, part in found])
+        logs = [np.array([w + _log_expm1((order - 1.0) * x) for w, x in end]) for end in ends]
+        return _divergence(logs[0], logs[1], order)
     below, above = (pair.divergence_terms(order, way) for way in (-1.0, 1.0))
     if below is None or above is None:
         cells = _cells(pair, _reach(pair, order))
@@ -169,14 +122,6 @@ def renyi_of_endless(pair: AbstractLossPair, order: float) -> Interval:
     return Interval(min(lower, upper), upper)
 
 
-def _of_parts(pair: AbstractLossPair, order: float) -> Interval:
-    """e^{(order-1) D} - 1 is the mean of the parts'."""
-    found = [(math.log(w), renyi_by_cells(part, order)) for w, part in pair.parts]
-    below = np.array([w + _log_expm1((order - 1.0) * part.lower) for w, part in found])
-    above = np.array([w + _log_expm1((order - 1.0) * part.upper) for w, part in found])
-    return _divergence(below, above, order)
-
-
 def _log_expm1(value: float) -> float:
     if value == 0.0:
         return -math.inf
@@ -185,15 +130,14 @@ def _log_expm1(value: float) -> float:
 
 def _divergence(below: FloatArray, above: FloatArray, order: float) -> Interval:
     """ln(1 + sum)/(order - 1)."""
-    lower, upper = (_log1p_exp(float(np.logaddexp.reduce(x))) for x in (below, above))
+    lower, upper = (
+        max(value, 0.0) + math.log1p(math.exp(-abs(value)))
+        for value in (float(np.logaddexp.reduce(x)) for x in (below, above))
+    )
     scale = 1.0 / (order - 1.0)
     return Interval(
         scale * lower * (1.0 - _ROUNDING), scale * max(upper, lower) * (1.0 + _ROUNDING)
     )
-
-
-def _log1p_exp(value: float) -> float:
-    return math.log1p(math.exp(value)) if value < 0.0 else value + math.log1p(math.exp(-value))
 
 
 def _edges(pair: AbstractLossPair, order: float) -> FloatArray:

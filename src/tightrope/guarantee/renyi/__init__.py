@@ -1,7 +1,7 @@
 """Renyi differential privacy: conversions to and from (epsilon, delta)-DP and f-DP.
 
-The way of reading: kernel, binary (the divergence of two outcomes) -> stationarity, one_sided
-(Theorem 3), randomized_response, two_sided -> optimal (the inverses) -> routes, best (over orders).
+The way of reading: kernel (the divergence of two outcomes) -> closed_forms -> optimal (Theorem 3,
+both directions, the inverses) -> best (over orders) -> regions (f-DP).
 """
 
 from tightrope.guarantee.kinds.renyi import TabulatedCurve

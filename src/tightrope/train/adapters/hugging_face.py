@@ -27,18 +27,38 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
-from torch.utils.data import DataLoader
 
 from tightrope.errors import InvalidInput
 from tightrope.train.data import Records, to_device
+from tightrope.train.executors.compare import made_data
 from tightrope.train.fitting import in_evaluation_mode, settle
 from tightrope.train.private import length_of, poisson_sampler, private
 from tightrope.train.run import PrivateRun, Step
 
-__all__ = ["PrivateTrainer", "losses_of", "check_own_loss"]
+__all__ = ["PrivateTrainer", "losses_of"]
 
-_PRIVATE = ("loss", "train_loss")  # places that the loop of transformers fills from the data
 _NO_LIMIT = 10**6  # tokenizers without a longest sequence give a number far above
+_KEPT = ("log_history", "best_metric", "best_global_step", "best_model_checkpoint")
+_REFUSED = {
+    "fp16": "It would scale losses. Use bf16=True.",
+    "label_smoothing_factor": "It acts on the mean loss of a batch, which is not computed here. "
+    "Pass loss=f with f(model, batch) one smoothed loss per example.",
+    "gradient_checkpointing": "It would save nothing, since the run has a backward pass of its "
+    "own. Use micro_batch=, or gradient_accumulation_steps.",
+    "auto_find_batch_size": "The size of a batch is part of the guarantee. Set "
+    "per_device_train_batch_size, and micro_batch= for memory.",
+    "neftune_noise_alpha": "It would add noise by a hook that is not part of the program. Add the "
+    "noise in a loss of your own.",
+    "torch_compile": 'Use executor="compiled".',
+}
+_OWN_LOSS = "Pass your own loss=f with f(model, batch) one loss per example."
+
+
+def _run_options() -> set[str]:
+    """The names of the options of `private` and PrivateRun, but those that are arguments here."""
+    signatures = inspect.signature(private), inspect.signature(PrivateRun)
+    parameters = [p for one in signatures for p in one.parameters.values()]
+    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - {"schedule"}
 
 
 class PrivateTrainer(transformers.Trainer):
@@ -67,7 +87,14 @@ class PrivateTrainer(transformers.Trainer):
         self._loss = losses_of if loss is None else loss
         self._run: PrivateRun | None = None
         super().__init__(*arguments, **options)
-        _check_arguments(self.args)
+        if self.args.world_size > 1 or self.args.n_gpu > 1:
+            raise InvalidInput(
+                "PrivateTrainer runs in one process on one device; for several use private(...) "
+                "under torchrun, or show it one GPU (CUDA_VISIBLE_DEVICES=0)."
+            )
+        for name, advice in _REFUSED.items():
+            if getattr(self.args, name, None):
+                raise InvalidInput(f"{name} cannot be used with PrivateTrainer. {advice}")
         if self.compute_loss_func is not None:
             raise InvalidInput(
                 "compute_loss_func gives the mean loss of a batch, which cannot be clipped for "
@@ -87,10 +114,10 @@ class PrivateTrainer(transformers.Trainer):
     def _make_run(self) -> PrivateRun:
         if self.train_dataset is None:
             raise InvalidInput("Training needs a train_dataset; got none.")
-        model, options = self.model, dict(self._options)
+        model, args, options = self.model, self.args, dict(self._options)
         assert isinstance(model, nn.Module)
         model.train()
-        switched = switch_off_layer_drop(model)
+        switched = _switch_off_layer_drop(model)
         if switched:
             warnings.warn(
                 f"Layer drop is switched off in {', '.join(switched)}: it leaves out a layer for a "
@@ -98,93 +125,63 @@ class PrivateTrainer(transformers.Trainer):
                 "layers in it are in training mode.",
                 stacklevel=3,
             )
-        data = self._data_options()
-        if self._loss is losses_of:
-            records = Records(
-                self.train_dataset, **{k: v for k, v in data.items() if k != "workers"}
-            )
-            example = to_device(records.examples()[0], self.args.device)
-            check_own_loss(model, example[0])
-        sampler = self._sampler()
-        wanted = {name: options.pop(name, None) for name in ("steps", "epochs")}
-        if wanted["steps"] is None and wanted["epochs"] is None:
-            fixed = self.args.max_steps > 0
-            wanted["steps" if fixed else "epochs"] = (
-                self.args.max_steps if fixed else self.args.num_train_epochs
-            )
-        steps = length_of(sampler, **wanted)
+        options |= {"sampler": self._sampler(), "batch_size": self._batch_size()}
+        options |= self._data_options()
+        loss: Callable[..., Tensor] = self._loss
+        if loss is losses_of:
+            how = {name: options[name] for name in ("collate", "lengths", "padding")}
+            example = Records(self.train_dataset, **how).examples()[0]
+            _check_own_loss(model, to_device(example, args.device)[0])
+        if args.bf16:
+            loss = partial(_in_bfloat16, loss, args.device.type)
+        steps, epochs = options.pop("steps", None), options.pop("epochs", None)
+        if steps is None and epochs is None:
+            steps = args.max_steps if args.max_steps > 0 else None
+            epochs = args.num_train_epochs if steps is None else None
+        options["steps"] = steps = length_of(options["sampler"], steps, epochs)
         assert steps is not None
         self.create_optimizer_and_scheduler(num_training_steps=steps)
-        plateau = isinstance(self.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-        keep: dict[str, Any] = {"trainer": _Progress(self)} | dict(options.pop("keep", None) or {})
-        if plateau:  # stepped by transformers at each evaluation
-            keep["plateau"] = self.lr_scheduler
-        if "clip" not in options and options.get("clip_norm") is None and self.args.max_grad_norm:
-            options["clip_norm"] = self.args.max_grad_norm
+        options["keep"] = {"trainer": _Progress(self)} | dict(options.get("keep") or {})
+        options["schedule"] = self.lr_scheduler
+        if isinstance(self.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            options["keep"]["plateau"] = options.pop("schedule")  # stepped at each evaluation
+        if "clip" not in options and options.get("clip_norm") is None and args.max_grad_norm:
+            options["clip_norm"] = args.max_grad_norm
+        if "micro_batch" not in options and args.gradient_accumulation_steps > 1:
+            options["micro_batch"] = int(args.per_device_train_batch_size)
         assert self.optimizer is not None
-        return private(
-            model, self.optimizer, self.train_dataset, self._loss_in_precision(),
-            **(options | data | {
-                "sampler": sampler,
-                "batch_size": self._batch_size(),
-                "steps": steps,
-                "keep": keep,
-                "schedule": None if plateau else self.lr_scheduler,
-                "micro_batch": options.get("micro_batch", self._micro_batch()),
-            }),
-        )  # fmt: skip
+        return private(model, self.optimizer, self.train_dataset, loss, **options)
 
     def _sampler(self) -> Any:
         if self._options.get("sampler") is None:
-            self._options["sampler"] = poisson_sampler(
-                self._options.get("records"), self._batch_size()
-            )
+            records = self._options.get("records")
+            self._options["sampler"] = poisson_sampler(records, self._batch_size())
         return self._options["sampler"]
 
     def _batch_size(self) -> int | None:
-        if "batch_size" in self._options:
-            return self._options["batch_size"]  # type: ignore[no-any-return]
-        if self._options.get("expected_batch_size") is not None:
-            return None
-        args = self.args
+        args, options = self.args, self._options
+        if "batch_size" in options or options.get("expected_batch_size") is not None:
+            return options.get("batch_size")
         return int(args.per_device_train_batch_size * args.gradient_accumulation_steps)
-
-    def _micro_batch(self) -> int | None:
-        accumulated = self.args.gradient_accumulation_steps > 1
-        return int(self.args.per_device_train_batch_size) if accumulated else None
 
     def _data_options(self) -> dict[str, Any]:
         """How items become arguments of the loss, each by itself."""
-        options, tokenizer = self._options, self.processing_class
-        lengths = tuple(options.get("lengths", ()))
-        longest = getattr(tokenizer, "model_max_length", _NO_LIMIT)
-        if "lengths" not in options and longest < _NO_LIMIT:
-            lengths = (int(longest),)
-        padding = dict.fromkeys(self._columns(), 0) | {
-            "labels": -100,
-            "input_ids": getattr(tokenizer, "pad_token_id", None) or 0,
-        }
-        collate = options.get("collate")
-        if collate is None:
-            own = self._get_collator_with_removed_columns(self.data_collator, "Training")
-            masked = bool(lengths) and "attention_mask" in self._columns()
-            collate = partial(_collated, own, masked)
-        return {
-            "collate": collate,
-            "lengths": lengths,
-            "padding": options.get("padding", padding),
-            "workers": options.get("workers", self.args.dataloader_num_workers),
-        }
-
-    def _columns(self) -> list[str]:
-        """What the model's forward takes."""
         self._set_signature_columns_if_needed()
-        return list(self._signature_columns or ())
-
-    def _loss_in_precision(self) -> Callable[..., Tensor]:
-        if not self.args.bf16:
-            return self._loss
-        return partial(_in_bfloat16, self._loss, self.args.device.type)
+        columns: list[str] = list(self._signature_columns or ())  # what the model's forward takes
+        longest = getattr(self.processing_class, "model_max_length", _NO_LIMIT)
+        lengths: tuple[int, ...] = (int(longest),) if longest < _NO_LIMIT else ()
+        lengths = tuple(self._options.get("lengths", lengths))
+        own = self._get_collator_with_removed_columns(self.data_collator, "Training")
+        masked = bool(lengths) and "attention_mask" in columns
+        ids = getattr(self.processing_class, "pad_token_id", None) or 0
+        padding = dict.fromkeys(columns, 0) | {"labels": IGNORED, "input_ids": ids}
+        given = {name: value for name, value in self._options.items() if value is not None}
+        return {
+            "collate": given.get("collate", partial(_collated, own, masked)),
+            "lengths": lengths,
+            "padding": given.get("padding", padding),
+            "workers": given.get("workers", self.args.dataloader_num_workers),
+        }
 
     # ---- the loop ----------------------------------------------------------------------------
     def train(
@@ -208,10 +205,8 @@ class PrivateTrainer(transformers.Trainer):
             self.is_in_train = False
 
     def _resume_from(self, folder: Any) -> None:
-        if folder is None or folder is False:
-            return
         own = self._options.get("folder")
-        if folder is True and own is not None:
+        if folder in (None, False) or (folder is True and own is not None):
             return
         if folder is True or not (Path(folder) / "journal.jsonl").exists():
             raise InvalidInput(
@@ -224,53 +219,68 @@ class PrivateTrainer(transformers.Trainer):
         self._options["folder"] = folder
 
     def _take_steps(self, ignore_keys: list[str] | None) -> transformers.trainer_utils.TrainOutput:
-        run, handler, began = self.run, self.callback_handler, time.time()
-        length = min(run.ledger.steps_allowed, 2**31)
-        first = self._begin(run, length)
-        self.control = handler.on_train_begin(self.args, self.state, self.control)
+        run, began = self.run, time.time()
+        first, epoch = run.steps, run.steps_per_epoch
+        self._begin(run)
+        self._call("on_train_begin")
         if self.args.eval_on_start:
-            self._measure(ignore_keys)
+            self._evaluate(None, ignore_keys)
         steps: Any = iter(run)
         while not run.finished and not self.control.should_training_stop:
-            if run.steps % run.steps_per_epoch == 0 or run.steps == first:
-                self.control = handler.on_epoch_begin(self.args, self.state, self.control)
-            self.control = handler.on_step_begin(self.args, self.state, self.control)
-            self.control = handler.on_pre_optimizer_step(self.args, self.state, self.control)
+            if run.steps % epoch == 0 or run.steps == first:
+                self._call("on_epoch_begin")
+            self._call("on_step_begin", "on_pre_optimizer_step")
             step = next(steps)
-            self.control = handler.on_optimizer_step(self.args, self.state, self.control)
-            self.state.global_step = step.number
-            self.state.epoch = step.number / run.steps_per_epoch
-            self.control = handler.on_step_end(self.args, self.state, self.control)
+            self._call("on_optimizer_step")
+            self.state.global_step, self.state.epoch = step.number, step.number / epoch
+            self._call("on_step_end")
             self._log_measure_save(step, ignore_keys)
-            if step.number % run.steps_per_epoch == 0 or run.finished:
-                self.control = handler.on_epoch_end(self.args, self.state, self.control)
+            if step.number % epoch == 0 or run.finished:
+                self._call("on_epoch_end")
                 self._log_measure_save(step, ignore_keys)
         steps.close()
-        return self._end(run, first, began)
+        settle(run)
+        seconds = time.time() - began
+        metrics = {
+            "train_runtime": round(seconds, 4),
+            "train_steps_per_second": round((run.steps - first) / seconds, 3),
+            **self._epsilon(),
+        }
+        self.log(dict(metrics))
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+            self._load_best_model()
+        self._call("on_train_end")
+        self._finish_current_push()
+        unknown = float("nan")  # the training loss is private
+        return transformers.trainer_utils.TrainOutput(run.steps, unknown, metrics)
 
-    def _begin(self, run: PrivateRun, length: int) -> int:
-        """The state as transformers has it at the start of a training; the steps taken before."""
-        stateful = transformers.trainer_callback.ExportableState
-        listed: list[Any] = [*self.callback_handler.callbacks, self.control]
-        before, self.state = (
+    def _call(self, *events: str) -> None:
+        for event in events:
+            callback = getattr(self.callback_handler, event)
+            self.control = callback(self.args, self.state, self.control)
+
+    def _begin(self, run: PrivateRun) -> None:
+        """The state as transformers has it at the start of a training."""
+        length, epoch, before = (
+            min(run.ledger.steps_allowed, 2**31),
+            run.steps_per_epoch,
             self.state,
-            transformers.trainer_callback.TrainerState(
-                stateful_callbacks=[one for one in listed if isinstance(one, stateful)]  # type: ignore[misc]
-            ),
+        )
+        listed: list[Any] = [*self.callback_handler.callbacks, self.control]
+        self.state = transformers.trainer_callback.TrainerState(
+            stateful_callbacks=[one for one in listed if _is_stateful(one)]
         )
         if run.steps > 0:  # of a stored run, or of an earlier call
-            for name in ("log_history", "best_metric", "best_global_step", "best_model_checkpoint"):
+            for name in _KEPT:
                 setattr(self.state, name, getattr(before, name, None) or getattr(self.state, name))
         self.state.compute_steps(self.args, length)
-        self.state.max_steps = length
-        self.state.num_train_epochs = math.ceil(length / run.steps_per_epoch)
+        self.state.max_steps, self.state.num_train_epochs = length, math.ceil(length / epoch)
         self.state.is_local_process_zero = self.is_local_process_zero()
         self.state.is_world_process_zero = self.is_world_process_zero()
-        self.state.global_step, self.state.epoch = run.steps, run.steps / run.steps_per_epoch
+        self.state.global_step, self.state.epoch = run.steps, run.steps / epoch
         for name in ("model", "optimizer", "lr_scheduler"):
             setattr(self.callback_handler, name, getattr(self, name))
         self.callback_handler.train_dataloader = None
-        return run.steps
 
     def _log_measure_save(self, step: Step, ignore_keys: list[str] | None) -> None:
         if self.control.should_log:
@@ -279,20 +289,20 @@ class PrivateTrainer(transformers.Trainer):
             if step.gradient_norm is not None:
                 shown["grad_norm"] = step.gradient_norm  # of the noisy mean
             self.log(shown | self._epsilon())
-        best = False
         if self.control.should_evaluate:
             self.control.should_evaluate = False
-            best = self._determine_best_metric(metrics=self._measure(ignore_keys), trial=None)
+            metrics = self._evaluate(None, ignore_keys)  # type: ignore[arg-type]
+            best = self._determine_best_metric(metrics=metrics, trial=None)
             if self.args.save_strategy == transformers.trainer_utils.SaveStrategy.BEST:
                 self.control.should_save = best
         if self.control.should_save:
             self.control.should_save = False
             assert isinstance(self.model, nn.Module)
             self._save_checkpoint(self.model, None)
-            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+            self._call("on_save")
 
-    def _measure(self, ignore_keys: list[str] | None) -> dict[str, float]:
-        return self._evaluate(None, ignore_keys)  # type: ignore[no-any-return]
+    def _epsilon(self) -> dict[str, float]:
+        return {} if self.run.delta is None else {"epsilon": self.run.epsilon().upper}
 
     def evaluation_loop(self, *arguments: Any, **options: Any) -> Any:
         """Of transformers; during a training it leaves the model as the program has it."""
@@ -304,35 +314,13 @@ class PrivateTrainer(transformers.Trainer):
         self.accelerator.free_memory()  # it would not prepare the model again
         return measured
 
-    def _epsilon(self) -> dict[str, float]:
-        run = self.run
-        return {} if run.delta is None else {"epsilon": run.epsilon().upper}
-
-    def _end(
-        self, run: PrivateRun, first: int, began: float
-    ) -> transformers.trainer_utils.TrainOutput:
-        settle(run)
-        seconds = time.time() - began
-        metrics = {
-            "train_runtime": round(seconds, 4),
-            "train_steps_per_second": round((run.steps - first) / seconds, 3),
-            **self._epsilon(),
-        }
-        self.log(dict(metrics))
-        if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
-            self._load_best_model()
-        self.control = self.callback_handler.on_train_end(self.args, self.state, self.control)
-        self._finish_current_push()
-        unknown = float("nan")  # the training loss is private
-        return transformers.trainer_utils.TrainOutput(run.steps, unknown, metrics)
-
     def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
-        """Released and public numbers only."""
-        shown = {name: value for name, value in logs.items() if name not in _PRIVATE}
+        """Released and public numbers only: transformers would fill these places from the data."""
+        shown = {name: v for name, v in logs.items() if name not in ("loss", "train_loss")}
         super().log(shown, *rest, **options)
 
     # ---- what would go around the run --------------------------------------------------------
-    def get_train_dataloader(self) -> DataLoader[Any]:
+    def get_train_dataloader(self) -> Any:
         raise InvalidInput(
             "A private run draws its batches itself and hands them out to no loop, so there is no "
             "loader of training data."
@@ -348,34 +336,32 @@ class PrivateTrainer(transformers.Trainer):
         )
 
 
+def _is_stateful(callback: Any) -> bool:
+    return isinstance(callback, transformers.trainer_callback.ExportableState)
+
+
 @final
 class _Progress:
     """What a run folder keeps of a trainer: its log, and the best that was measured."""
-
-    _KEPT = ("log_history", "best_metric", "best_global_step", "best_model_checkpoint")
 
     def __init__(self, trainer: transformers.Trainer) -> None:
         self._trainer = trainer
 
     def state_dict(self) -> dict[str, Any]:
-        kept = {name: getattr(self._trainer.state, name, None) for name in self._KEPT}
-        stateful = transformers.trainer_callback.ExportableState
-        callbacks = {
-            type(one).__name__: one.state()["attributes"]
-            for one in self._trainer.callback_handler.callbacks
-            if isinstance(one, stateful)
-        }
-        return kept | {"callbacks": callbacks}
+        callbacks = filter(_is_stateful, self._trainer.callback_handler.callbacks)
+        kept = {type(one).__name__: one.state()["attributes"] for one in callbacks}
+        state = {name: getattr(self._trainer.state, name, None) for name in _KEPT}
+        return state | {"callbacks": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name in self._KEPT:
+        for name in _KEPT:
             setattr(self._trainer.state, name, state[name])
         for one in self._trainer.callback_handler.callbacks:  # such as an early stop's patience
             for name, value in state["callbacks"].get(type(one).__name__, {}).items():
                 setattr(one, name, value)
 
 
-def switch_off_layer_drop(model: nn.Module) -> list[str]:
+def _switch_off_layer_drop(model: nn.Module) -> list[str]:
     """Put containers that leave out layers by chance in evaluation mode; their names.
 
     They ask a random number at each batch which layers to run, in Python, so no one program
@@ -421,42 +407,7 @@ def _in_bfloat16(loss: Callable[..., Tensor], device: str, model: nn.Module, bat
     return losses.float()
 
 
-def _run_options() -> set[str]:
-    """The names of the options of `private` and PrivateRun, but those that are arguments here."""
-    named = {
-        parameter.name
-        for function in (private, PrivateRun)
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    return named - {"schedule"}
-
-
-def _check_arguments(arguments: transformers.TrainingArguments) -> None:
-    if arguments.world_size > 1 or arguments.n_gpu > 1:
-        raise InvalidInput(
-            "PrivateTrainer runs in one process on one device; for several use private(...) under "
-            "torchrun, or show it one GPU (CUDA_VISIBLE_DEVICES=0)."
-        )
-    refused = {
-        "fp16": "It would scale losses. Use bf16=True.",
-        "label_smoothing_factor": "It acts on the mean loss of a batch, which is not computed "
-        "here. Pass loss=f with f(model, batch) one smoothed loss per example.",
-        "gradient_checkpointing": "It would save nothing, since the run has a backward pass of its "
-        "own. Use micro_batch=, or gradient_accumulation_steps.",
-        "auto_find_batch_size": "The size of a batch is part of the guarantee. Set "
-        "per_device_train_batch_size, and micro_batch= for memory.",
-        "neftune_noise_alpha": "It would add noise by a hook that is not part of the program. Add "
-        "the noise in a loss of your own.",
-        "torch_compile": 'Use executor="compiled".',
-    }
-    for name, advice in refused.items():
-        if getattr(arguments, name, None):
-            raise InvalidInput(f"{name} cannot be used with PrivateTrainer. {advice}")
-
-
 # ---- one loss for each example -------------------------------------------------------------------
-
 
 IGNORED = -100  # the label of positions that do not count
 _AS_THEY_ARE = ("ForMaskedLM", "ForTokenClassification")
@@ -477,8 +428,7 @@ def losses_of(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
         raise InvalidInput(
             f"The batch has {sorted(inputs)} but no tensor 'labels'. Name the label column "
             "'labels' (columns that the model's forward does not name are left out, see "
-            "remove_unused_columns), or pass your own loss=f with f(model, batch) one loss per "
-            "example."
+            f"remove_unused_columns). {_OWN_LOSS}"
         )
     bare = _bare(model)
     shifts = getattr(bare, "prepare_decoder_input_ids_from_labels", None)
@@ -487,87 +437,51 @@ def losses_of(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
     if "use_cache" in inspect.signature(bare.forward).parameters:
         inputs.setdefault("use_cache", False)  # keys and values are for generation
     logits = model(**inputs).logits.float()
-    if labels.is_floating_point():
-        return _of_numbers(bare, logits, labels)
+    if labels.is_floating_point():  # regression, or several yes-or-no labels
+        outputs, wanted = logits.flatten(1), labels.reshape(len(labels), -1).float()
+        regression = getattr(bare.config, "problem_type", None) == "regression"
+        one = mse_loss if outputs.shape[1] == 1 or regression else binary_cross_entropy_with_logits
+        return one(outputs, wanted, reduction="none").mean(dim=1)
     if labels.ndim == 1:
         return cross_entropy(logits, labels, reduction="none")
-    if labels.ndim == 2 and logits.ndim == 3:
-        return _of_tokens(*_next_token(bare, logits, labels))
-    raise InvalidInput(
-        f"Labels of shape {tuple(labels.shape)} with logits of shape {tuple(logits.shape)} fit no "
-        "loss known here. Pass your own loss=f with f(model, batch) one loss per example."
-    )
+    if labels.ndim != 2 or logits.ndim != 3:
+        raise InvalidInput(
+            f"Labels of shape {tuple(labels.shape)} with logits of shape {tuple(logits.shape)} fit "
+            f"no loss known here. {_OWN_LOSS}"
+        )
+    name = type(bare).__name__
+    if shifts is None and not name.endswith(_AS_THEY_ARE):  # (B, S, V) predict the next of (B, S)
+        if not name.endswith(_SHIFTED):
+            raise InvalidInput(
+                f"It is not known whether {name} predicts each token or the next one. {_OWN_LOSS}"
+            )
+        logits, labels = logits[:, :-1], labels[:, 1:]
+    each = cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED)
+    return each.sum(dim=1) / (labels != IGNORED).sum(dim=1).clamp(min=1)
 
 
-def check_own_loss(model: nn.Module, example: dict[str, Any]) -> None:
+def _check_own_loss(model: nn.Module, example: dict[str, Any]) -> None:
     """Refuse where `losses_of` is not what the model itself would minimise.
 
     example: one example, of which only shapes and types are used; the model sees made numbers.
     """
+    (made,) = made_data((example,), 2)
+    made |= {name: torch.ones_like(made[name]) for name in made if "mask" in name}
     with in_evaluation_mode(model), torch.no_grad():
-        for seed in range(2):
-            made = _made_like(example, seed)
-            own = getattr(model(**made), "loss", None)
+        for row in range(2):
+            one = {name: values[row : row + 1] for name, values in made.items()}
+            own = getattr(model(**one), "loss", None)
             if own is None:
                 return
-            mine, own = float(losses_of(model, made)[0]), float(own)
+            mine, own = float(losses_of(model, one)[0]), float(own)
             if math.isfinite(own) and abs(mine - own) > _ROUNDING * (abs(own) + 1e-3):
                 raise InvalidInput(
                     f"{type(_bare(model)).__name__} gives one example the loss {own:.4g}, and the "
-                    f"standard loss would be {mine:.4g}: it minimises something else. Pass your "
-                    "own loss=f with f(model, batch) one loss per example."
+                    f"standard loss would be {mine:.4g}: it minimises something else. {_OWN_LOSS}"
                 )
-
-
-def _made_like(example: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Random numbers in the shapes of an example: 0 and 1 where there are whole ones."""
-    chance = torch.Generator().manual_seed(seed)
-
-    def made(name: str, value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        shape = tuple(value.shape)
-        if value.is_floating_point():
-            new = torch.randn(shape, generator=chance, device="cpu")
-        elif "mask" in name:
-            new = torch.ones(shape, device="cpu")
-        else:
-            new = torch.randint(0, 2, shape, generator=chance, device="cpu")
-        return new.to(device=value.device, dtype=value.dtype)
-
-    return {name: made(name, value) for name, value in example.items()}
 
 
 def _bare(model: Any) -> Any:
     """The model of transformers inside a compiled one or a PEFT adapter."""
     model = getattr(model, "_orig_mod", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def _next_token(bare: nn.Module, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits (B, S, V) and the labels (B, S) that they predict."""
-    name = type(bare).__name__
-    if hasattr(bare, "prepare_decoder_input_ids_from_labels") or name.endswith(_AS_THEY_ARE):
-        return logits, labels
-    if name.endswith(_SHIFTED):
-        return logits[:, :-1], labels[:, 1:]
-    raise InvalidInput(
-        f"It is not known whether {name} predicts each token or the next one. Pass your own loss=f "
-        "with f(model, batch) one loss per example."
-    )
-
-
-def _of_tokens(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the example's own positions; 0 for an example without any."""
-    each = cross_entropy(
-        logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED
-    )  # (B, S)
-    return each.sum(dim=1) / (labels != IGNORED).sum(dim=1).clamp(min=1)
-
-
-def _of_numbers(bare: Any, logits: Tensor, labels: Tensor) -> Tensor:
-    """Regression, or several yes-or-no labels."""
-    outputs, wanted = logits.flatten(1), labels.reshape(len(labels), -1).float()
-    if outputs.shape[1] == 1 or getattr(bare.config, "problem_type", None) == "regression":
-        return mse_loss(outputs, wanted, reduction="none").mean(dim=1)
-    return binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(dim=1)

@@ -61,43 +61,42 @@ class PrivateModule(lightning.LightningModule):
     @property
     def run(self) -> PrivateRun:
         """The private run, from the start of the first fit on."""
-        if self._private.optimizer is None:
-            raise InvalidInput("Call make_private(optimizer, data, ...) before fitting the module.")
-        if self._private.run is None:
+        if self._made().run is None:
             raise InvalidInput(
                 "The run is made when fitting starts, on the device that Lightning chose."
             )
-        return self._private.run
+        return self._made().run  # type: ignore[return-value]
+
+    def _made(self) -> _Private:
+        if self._private.optimizer is None:
+            raise InvalidInput("Call make_private(optimizer, data, ...) before fitting the module.")
+        return self._private
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Makes the run. What Lightning steps is a stand-in, so that its counters are right."""
-        own = self._private
-        if own.optimizer is None:
-            raise InvalidInput("Call make_private(optimizer, data, ...) before fitting the module.")
-        if self.trainer.world_size > 1:
+        own, trainer = self._made(), self.trainer
+        assert own.optimizer is not None
+        if trainer.world_size > 1:
             raise InvalidInput(
-                f"Lightning runs {self.trainer.world_size} processes; each would take, and count, "
-                "steps of its own on its own weights. Use one device, or private(...) under "
-                "torchrun."
+                f"Lightning runs {trainer.world_size} processes; each would take, and count, steps "
+                "of its own on its own weights. Use one device, or private(...) under torchrun."
             )
-        if "mixed" in str(self.trainer.precision):
+        if "mixed" in str(trainer.precision):
             raise InvalidInput(
-                f"precision={self.trainer.precision!r} would not reach the program of the run, "
+                f"precision={trainer.precision!r} would not reach the program of the run, "
                 "which is captured outside of Lightning's step. Use the precision 32-true, with "
                 "torch.autocast inside losses()."
             )
         if own.run is None:
-            length = self._length() if {"steps", "epochs"}.isdisjoint(own.options) else {}
-            options = own.options | length
+            options = dict(own.options)
+            if {"steps", "epochs"}.isdisjoint(options):
+                if trainer.max_steps > 0:
+                    options["steps"] = trainer.max_steps
+                elif (trainer.max_epochs or 0) > 0:
+                    options["epochs"] = trainer.max_epochs
             with self._between_hooks():
                 own.run = private(self, own.optimizer, own.data, _losses, **options)
         return _AlreadyStepped(own.optimizer)
-
-    def _length(self) -> dict[str, Any]:
-        steps, epochs = self.trainer.max_steps, self.trainer.max_epochs
-        if steps > 0:
-            return {"steps": steps}
-        return {"epochs": epochs} if epochs is not None and epochs > 0 else {}
 
     def train_dataloader(self) -> _Numbers:
         return _Numbers(self.run)

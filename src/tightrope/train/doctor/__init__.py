@@ -8,11 +8,4 @@ from tightrope.train.doctor.laws import Diagnosis, Finding, Verdict
 from tightrope.train.doctor.program import ProgramDiagnosis, check_program
 from tightrope.train.doctor.run import check_run
 
-__all__ = [
-    "Diagnosis",
-    "Finding",
-    "ProgramDiagnosis",
-    "Verdict",
-    "check_program",
-    "check_run",
-]
+__all__ = ["Diagnosis", "Finding", "ProgramDiagnosis", "Verdict", "check_program", "check_run"]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
@@ -38,13 +39,8 @@ if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun
     from tightrope.train.samplers import Indices
 
-__all__ = [
-    "Columns", "Diagnosis", "Finding", "Table", "Verdict", "check_noise", "check_sampler",
-    "draw_batches", "fault", "good", "in_units", "note",
-]  # fmt: skip
 
-
-class Verdict(Enum):
+class Verdict(StrEnum):
     """GOOD: tested and in order. NOTE: worth knowing. FAULT: guarantee or training fails."""
 
     GOOD = "good"
@@ -52,29 +48,16 @@ class Verdict(Enum):
     FAULT = "fault"
 
 
+GOOD, NOTE, FAULT = Verdict
+
+
 @final
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """The outcome of one check, in words."""
 
     check: str
     verdict: Verdict
     text: str
-
-
-def good(check: str, text: str) -> Finding:
-    """Tested and in order."""
-    return Finding(check, Verdict.GOOD, text)
-
-
-def note(check: str, text: str) -> Finding:
-    """Worth knowing, and no fault."""
-    return Finding(check, Verdict.NOTE, text)
-
-
-def fault(check: str, text: str) -> Finding:
-    """The guarantee or the training fails."""
-    return Finding(check, Verdict.FAULT, text)
 
 
 @final
@@ -91,7 +74,7 @@ class Diagnosis:
     @property
     def faults(self) -> tuple[Finding, ...]:
         """The findings that are faults."""
-        return tuple(f for f in self.findings if f.verdict is Verdict.FAULT)
+        return tuple(f for f in self.findings if f.verdict is FAULT)
 
     @property
     def healthy(self) -> bool:
@@ -104,13 +87,11 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON data."""
-        rows = [
-            {"check": f.check, "verdict": f.verdict.value, "text": f.text} for f in self.findings
-        ]
+        rows = [finding._asdict() for finding in self.findings]
         return {"healthy": self.healthy, "false_alarm": self.false_alarm, "findings": rows}
 
     def __str__(self) -> str:
-        marks = {Verdict.GOOD: "ok   ", Verdict.NOTE: "note ", Verdict.FAULT: "FAULT"}
+        marks = {GOOD: "ok   ", NOTE: "note ", FAULT: "FAULT"}
         return "\n".join(f"{marks[f.verdict]} {f.check}: {f.text}" for f in self.findings)
 
 
@@ -129,36 +110,40 @@ def judge(trials: Iterable[Trial], rate: float, blame: dict[str, str]) -> list[F
     for check, why in blame.items():
         mine = [trial for trial in trials if trial.check == check]
         if not mine:
-            found.append(good(check, "too few draws to test"))
+            found.append(Finding(check, GOOD, "too few draws to test"))
             continue
         worst = min(mine, key=lambda trial: trial.p)
         text = f"{worst.text} (p = {worst.p:.2g}, the strangest of {len(mine)} tests)"
-        found.append(fault(check, f"{text}: {why}") if worst.p < level else good(check, text))
+        if worst.p < level:
+            found.append(Finding(check, FAULT, f"{text}: {why}"))
+        else:
+            found.append(Finding(check, GOOD, text))
     return found
 
 
-def likeliest(p: ArrayLike) -> float:
-    """The p-value of the smallest of several."""
-    values = np.asarray(p, dtype=np.float64)
-    return float(min(1.0, values.min() * values.size)) if values.size else 1.0
+def two_sided(law: Any, value: ArrayLike, *parameters: ArrayLike) -> Any:
+    """The chance, under a law of scipy, of something as far out as a value; of each of several."""
+    whole = isinstance(law, scipy.stats.rv_discrete)
+    above = law.sf(np.asarray(value) - 1 if whole else value, *parameters)
+    return np.minimum(1.0, 2 * np.minimum(law.cdf(value, *parameters), above))
 
 
 def binomial(count: ArrayLike, trials: ArrayLike, chance: ArrayLike) -> Any:
-    """Two-sided p-values of counts."""
-    below = scipy.stats.binom.cdf(count, trials, chance)
-    above = scipy.stats.binom.sf(np.asarray(count) - 1, trials, chance)
-    return np.minimum(1.0, 2 * np.minimum(below, above))
+    return two_sided(scipy.stats.binom, count, trials, chance)
 
 
 def chi_square(squares: ArrayLike, degrees: ArrayLike) -> Any:
-    """Two-sided p-values of sums of squares of standard Gaussians."""
-    below, above = scipy.stats.chi2.cdf(squares, degrees), scipy.stats.chi2.sf(squares, degrees)
-    return np.minimum(1.0, 2 * np.minimum(below, above))
+    return two_sided(scipy.stats.chi2, squares, degrees)
 
 
 def normal(score: ArrayLike) -> Any:
-    """Two-sided p-values of standard Gaussians."""
-    return 2 * scipy.stats.norm.sf(np.abs(score))
+    return 2 * scipy.special.ndtr(-np.abs(score))
+
+
+def smallest(p: ArrayLike) -> float:
+    """The p-value of the smallest of several."""
+    values = np.asarray(p, dtype=np.float64)
+    return float(min(1.0, values.min() * values.size)) if values.size else 1.0
 
 
 def kolmogorov(uniform: ArrayLike) -> float:
@@ -167,6 +152,12 @@ def kolmogorov(uniform: ArrayLike) -> float:
     steps = np.arange(len(values) + 1) / len(values)
     distance = max(float((steps[1:] - values).max()), float((values - steps[:-1]).max()))
     return float(scipy.stats.kstwo.sf(min(distance, 1.0), len(values)))
+
+
+def made_uniform(law: Any, counts: NDArray[Any]) -> Any:
+    """Counts of this law become uniform numbers, exactly, by a draw inside each count's step."""
+    below = law.cdf(counts - 1)
+    return below + np.random.default_rng().random(counts.shape) * law.pmf(counts)
 
 
 def phases(count: int, lag: int) -> list[Any]:
@@ -211,12 +202,16 @@ class Columns:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         share, at = max(COORDINATES // len(tensors), 16), np.random.default_rng().random()
-        self.places = [_places(tensor.numel(), share, at) for tensor in tensors]
+        self.places, self.zeros = list[Tensor](), list[Tensor]()
+        for tensor in tensors:
+            size, half = tensor.numel(), share // 2
+            places = torch.arange(min(size, share), device="cpu")
+            if size > share:
+                places[half:] += int(at * (size - share))
+            self.places.append(places)
+            few = size <= share
+            self.zeros.append(torch.zeros_like(tensor) if few else tensor.new_zeros(share))
         self.sizes = [len(places) for places in self.places]
-        self.zeros = [
-            torch.zeros_like(t) if t.numel() <= share else t.new_zeros(size)
-            for t, size in zip(tensors, self.sizes, strict=True)
-        ]
 
     def of(self, tensors: Sequence[Tensor]) -> Table:
         """The values at the chosen places; of the first tensors if there are fewer."""
@@ -224,20 +219,6 @@ class Columns:
         parts = [t.detach().reshape(-1)[places.to(t.device)].double().cpu() for t, places in pairs]
         values: Table = torch.cat(parts).numpy()
         return values
-
-    def first_of_each(self) -> Any:
-        """About PAIRS columns, the same places of every tensor."""
-        place = np.concatenate([np.arange(size) for size in self.sizes])
-        return np.flatnonzero(place < max(PAIRS // len(self.sizes), 1))
-
-
-def _places(size: int, share: int, at: float) -> Tensor:
-    if size <= share:
-        return torch.arange(size, device="cpu")
-    half = share // 2
-    start = half + int(at * (size - share))
-    later = torch.arange(start, start + share - half, device="cpu")
-    return torch.cat([torch.arange(half, device="cpu"), later])
 
 
 def check_noise(
@@ -248,17 +229,15 @@ def check_noise(
     rate: the chance that any of these tests accuses sound noise. The caller restores the run.
     """
     if run.noise.noise_multiplier == 0:
-        return [fault("noise", "the noise multiplier is 0: nothing is protected")]
-    if not observed:
-        return [fault("noise", "no noise was asked for in the observed steps")]
+        return [Finding("noise", FAULT, "the noise multiplier is 0: nothing is protected")]
     width = sum(columns.sizes)
     # At least 16,000 numbers in all, and 64 draws; 512 where they are not too wide.
     rows = max(min(DRAWS // width, 512), 64, min(2**14 // width, 4096))
-    further = np.stack([_draw(run, columns) for _ in range(rows)])
     trials = [*_again(run, columns)]
+    further = np.stack([_draw(run, columns) for _ in range(rows)])
     for noise, where in ((np.stack(observed), "observed steps"), (further, "further draws")):
         for test in (_scale, _law, _apart):
-            trials += [t._replace(text=f"{t.text}, {where}") for t in test(noise, columns)]
+            trials += [t._replace(text=f"{t.text}, {where}") for t in test(noise, columns.sizes)]
     return judge(trials, rate, BLAME)
 
 
@@ -277,44 +256,45 @@ def _draw(run: PrivateRun, columns: Columns, noise: Any = None) -> Table:
     return drawn / (run.noise.noise_multiplier * charged)
 
 
-def _scale(noise: Table, columns: Columns) -> Iterator[Trial]:
+def _scale(noise: Table, sizes: list[int]) -> Iterator[Trial]:
     """Size and mean, in all, of a step, of a tensor and of a coordinate."""
-    square, (steps, width) = noise**2, noise.shape
-    sizes = np.array(columns.sizes)
-    by_tensor = np.add.reduceat(square, np.cumsum(sizes) - sizes, axis=1)  # steps x tensors
+    square, (steps, width), each = noise**2, noise.shape, np.array(sizes)
+    by_tensor = np.add.reduceat(square, np.cumsum(each) - each, axis=1)  # steps x tensors
     text = f"{np.sqrt(square.mean()):.4f} times the stated deviation over {noise.size} draws"
     yield Trial(SCALE, float(chi_square(square.sum(), noise.size)), text)
     for what, squares, degrees in (
         ("a step", square.sum(1), width),
         ("a coordinate", square.sum(0), steps),
-        ("a tensor", by_tensor.sum(0), steps * sizes),
-        ("a tensor in a step", by_tensor, sizes),
+        ("a tensor", by_tensor.sum(0), steps * each),
+        ("a tensor in a step", by_tensor, each),
     ):
         p = chi_square(squares, degrees)
         size = float((squares / degrees).reshape(-1)[int(np.argmin(p))]) ** 0.5
-        yield Trial(SCALE, likeliest(p), f"{what} has {size:.4f} times the stated deviation")
+        yield Trial(SCALE, smallest(p), f"{what} has {size:.4f} times the stated deviation")
     text = f"{noise.mean():.2g} stated deviations over {noise.size} draws"
     yield Trial(MEAN, float(normal(noise.sum() / noise.size**0.5)), text)
     squares = float((noise.sum(0) ** 2).sum() / steps)
     yield Trial(MEAN, float(chi_square(squares, width)), "means of single coordinates")
 
 
-def _law(noise: Table, columns: Columns) -> Iterator[Trial]:
-    values = noise.reshape(-1)
-    text = f"Kolmogorov's test over {values.size} draws"
-    yield Trial(LAW, kolmogorov(scipy.stats.norm.cdf(values)), text)
+def _law(noise: Table, sizes: list[int]) -> Iterator[Trial]:
+    text = f"Kolmogorov's test over {noise.size} draws"
+    yield Trial(LAW, kolmogorov(scipy.special.ndtr(noise.reshape(-1))), text)
     for far in (2, 3, 4):
-        beyond = int((np.abs(values) > far).sum())
-        chance = 2 * float(scipy.stats.norm.sf(far))
-        text = f"{beyond} draws beyond {far} deviations instead of {chance * values.size:.4g}"
-        yield Trial(LAW, float(binomial(beyond, values.size, chance)), text)
+        beyond = int((np.abs(noise) > far).sum())
+        chance = float(normal(far))
+        text = f"{beyond} draws beyond {far} deviations instead of {chance * noise.size:.4g}"
+        yield Trial(LAW, float(binomial(beyond, noise.size, chance)), text)
 
 
-def _apart(noise: Table, columns: Columns) -> Iterator[Trial]:
+def _apart(noise: Table, sizes: list[int]) -> Iterator[Trial]:
     """No coordinate goes with another one, and no step with another one."""
     together = float((noise.sum(1) ** 2).sum() / noise.shape[1])
     yield Trial(WITHIN, float(chi_square(together, len(noise))), "the sum over all coordinates")
-    yield _pairs(WITHIN, "two coordinates", noise[:, columns.first_of_each()].T)
+    # About PAIRS columns, the same places of every tensor.
+    place = np.concatenate([np.arange(size) for size in sizes])
+    chosen = np.flatnonzero(place < max(PAIRS // len(sizes), 1))
+    yield _pairs(WITHIN, "two coordinates", noise[:, chosen].T)
     for lag in range(1, LAGS + 1):
         for left in phases(len(noise), lag):
             yield _correlated(f"between steps {lag} apart", noise[left], noise[left + lag])
@@ -385,13 +365,15 @@ def check_sampler(run: PrivateRun, batches: list[Indices], rate: float) -> list[
     declared, process = run.sampler.sampling, run.ledger.process(1)
     process = process.run if isinstance(process, UserLevel) else process
     accounted: Any = getattr(process, "parts", (process,))[-1]
+    found: Trials
     if accounted.sampling != declared or accounted.adjacency != run.sampler.adjacency:
-        return [fault(SAMPLER, f"runs {declared}, accounts {accounted.sampling}")]
-    if accounted.noise_multiplier != run.noise.noise_multiplier:
-        return [fault(SAMPLER, "the accounted noise multiplier is not the running one")]
-    found = _trials_of(declared, batches, run.records.length)
+        found = f"accounts {accounted.sampling}"
+    elif accounted.noise_multiplier != run.noise.noise_multiplier:
+        found = "the accounted noise multiplier is not the running one"
+    else:
+        found = _trials_of(declared, batches, run.records.length)
     if isinstance(found, str):
-        return [fault(SAMPLER, f"declares {declared}, but {found}")]
+        return [Finding(SAMPLER, FAULT, f"declares {declared}, but {found}")]
     return judge(found, rate, {SAMPLER: f"what was drawn is not {declared}, which is accounted"})
 
 
@@ -405,67 +387,52 @@ def draw_batches(run: PrivateRun) -> list[Indices]:
     return [sampler.draw(records) for _ in range(count // epoch * epoch)]
 
 
+def _trial(p: Any, text: str) -> Trial:
+    return Trial(SAMPLER, min(float(p), 1.0), text)
+
+
 def _trials_of(declared: Any, batches: list[Indices], n: int) -> Trials:
     for batch in batches:
         if len(batch) and (batch.min() < 0 or batch.max() >= n):
             return f"draws records that the data do not have ({n} records)"
         if len(np.unique(batch)) != len(batch):
             return "a batch has the same record twice"
-    if isinstance(declared, FullBatch):
-        whole = all(len(batch) == n for batch in batches)
-        return _exactly("all records, always") if whole else "a batch leaves records out"
-    return _TESTS[type(declared)](declared, batches, n)
-
-
-def _trial(p: Any, text: str) -> Trial:
-    return Trial(SAMPLER, min(float(p), 1.0), text)
-
-
-def _exactly(text: str) -> list[Trial]:
-    return [_trial(1.0, text)]
-
-
-def _poisson(declared: PoissonSampling, batches: list[Indices], n: int) -> Trials:
-    rate = float(declared.rate)
-    sizes = np.array([len(batch) for batch in batches])
-    if rate in (0.0, 1.0):
-        right = (sizes == n * rate).all()
-        return _exactly("all records or none") if right else "batches have other sizes"
+    if isinstance(declared, ShuffledSampling | CyclicSampling | BallsInBinsSampling):
+        return _epochs(declared, batches, n)
+    sizes, rate = np.array([len(batch) for batch in batches]), float(declared.rate)
+    if isinstance(declared, FixedSizeSampling):
+        size = round(rate * n)
+        rate = size / n
+        if (sizes != size).any():
+            return f"not every batch has {size} different records"
+    if isinstance(declared, TruncatedPoissonSampling):
+        most = declared.largest_batch
+        if n != declared.dataset_size or (sizes > most).any():
+            return f"not every batch is of at most {most} of {declared.dataset_size} records"
+    if isinstance(declared, FullBatch) or rate in (0.0, 1.0):
+        words = "all records or none" if (sizes == n * rate).all() else None
+        return [_trial(1.0, words)] if words else "batches have other sizes"
     joined = _joined(batches, n)
-    text = f"mean batch of {sizes.mean():.2f}, declared {n * rate:.2f}"
-    return [
-        _trial(binomial(sizes.sum(), n * len(batches), rate), text),
-        *_tails(sizes, scipy.stats.binom(n, rate)),
-        *_anew(joined, batches, n, rate),
-        *_each(joined, rate),
-    ]
+    trials = [*_anew(joined, batches, n, rate)]
+    if isinstance(declared, PoissonSampling):
+        law, every = scipy.stats.binom(n, rate), n * len(batches)
+        text = f"mean batch of {sizes.mean():.2f}, declared {n * rate:.2f}"
+        trials += [_trial(binomial(sizes.sum(), every, rate), text), *_each(joined, rate)]
+        for tail in TAILS:  # very large and very small batches are as frequent as declared
+            trials += [_tail(sizes, law, law.isf(tail) + 1, True)]
+            trials += [_tail(sizes, law, law.ppf(tail) - 1, False)]
+    elif isinstance(declared, TruncatedPoissonSampling):  # binomial up to the largest size
+        law = scipy.stats.binom(n, declared.join_rate)
+        trials += [_tail(sizes, law, most, True)]
+        trials += [_tail(sizes, law, min(law.ppf(TAILS[0]) - 1, most - 1), False)]
+    return trials
 
 
-def _fixed(declared: FixedSizeSampling, batches: list[Indices], n: int) -> Trials:
-    size = round(declared.rate * n)
-    if any(len(batch) != size for batch in batches):
-        return f"not every batch has {size} different records"
-    if size in (0, n):
-        return _exactly("every batch has every record or none")
-    return _anew(_joined(batches, n), batches, n, size / n)
-
-
-def _truncated(declared: TruncatedPoissonSampling, batches: list[Indices], n: int) -> Trials:
-    """A record is kept with the declared chance in each step; sizes are binomial up to the cap."""
-    sizes, most = np.array([len(batch) for batch in batches]), declared.largest_batch
-    if n != declared.dataset_size or (sizes > most).any():
-        return f"not every batch is of at most {most} of {declared.dataset_size} records"
-    if declared.rate in (0.0, 1.0):
-        right = (sizes == n * declared.rate).all()
-        return _exactly("all records or none") if right else "batches have other sizes"
-    law, full = scipy.stats.binom(n, declared.join_rate), int((sizes == most).sum())
-    low = min(law.ppf(TAILS[0]) - 1, most - 1)
-    few = int((sizes <= low).sum())
-    return [
-        _trial(binomial(full, len(sizes), law.sf(most - 1)), f"{full} batches are full"),
-        _trial(binomial(few, len(sizes), law.cdf(low)), f"{few} batches are small"),
-        *_anew(_joined(batches, n), batches, n, declared.rate),
-    ]
+def _tail(sizes: NDArray[Any], law: Any, end: float, large: bool) -> Trial:
+    count = int((sizes >= end).sum() if large else (sizes <= end).sum())
+    text = f"{count} of {len(sizes)} batches have at {'least' if large else 'most'} {end:g} records"
+    chance = law.sf(end - 1) if large else law.cdf(end)
+    return _trial(binomial(count, len(sizes), chance), text)
 
 
 def _joined(batches: list[Indices], n: int) -> Joined:
@@ -481,50 +448,34 @@ def _joined(batches: list[Indices], n: int) -> Joined:
     return table[:, :-1]
 
 
-def _tails(sizes: NDArray[Any], law: Any) -> Iterator[Trial]:
-    """Very large and very small batches are as frequent as declared."""
-    for tail in TAILS:
-        high, low = law.isf(tail) + 1, law.ppf(tail) - 1
-        large, small = int((sizes >= high).sum()), int((sizes <= low).sum())
-        text = f"{large} of {len(sizes)} batches have at least {high:g} examples"
-        yield _trial(binomial(large, len(sizes), law.sf(high - 1)), text)
-        text = f"{small} of {len(sizes)} batches have at most {low:g} examples"
-        yield _trial(binomial(small, len(sizes), law.cdf(low)), text)
-
-
 def _anew(joined: Joined, batches: list[Indices], n: int, rate: float) -> Iterator[Trial]:
     """Each record joins by its rate; given the sizes, a batch is any set of so many records."""
     counts = joined.sum(0, dtype=np.float64)
     p = binomial(counts, len(joined), rate)
     worst = counts[int(np.argmin(p))]
-    yield _trial(likeliest(p), f"a record joins {worst:g} of {len(joined)} batches")
+    yield _trial(smallest(p), f"a record joins {worst:g} of {len(joined)} batches")
     inside = joined.sum(1)
     for lag in range(1, LAGS + 1):
         for left in phases(len(joined), lag):
             shared = (joined[left] * joined[left + lag]).sum(1)
             law = scipy.stats.hypergeom(joined.shape[1], inside[left], inside[left + lag])
-            # Counts become standard Gaussians, exactly, by a draw inside each count's step.
-            place = law.cdf(shared - 1) + np.random.default_rng().random(len(shared)) * law.pmf(
-                shared
-            )
-            score = scipy.stats.norm.ppf(np.clip(place, 1e-300, 1 - 1e-16))
+            score = scipy.special.ndtri(np.clip(made_uniform(law, shared), 1e-300, 1 - 1e-16))
             text = f"batches {lag} apart share {shared.mean():.2f} records on average"
             yield _trial(normal(score.sum() / len(shared) ** 0.5), text)
-    yield _repeats(batches, n)
-
-
-def _repeats(batches: list[Indices], n: int) -> Trial:
-    """How likely are two equal batches among those that are as rarely equal as any that are?"""
+    # How likely are two equal batches among those that are as rarely equal as any that are?
     sizes = np.array([len(batch) for batch in batches])
-    rarity = gammaln(n + 1) - gammaln(sizes + 1) - gammaln(n - sizes + 1)  # of two of this size
-    keys, times = [batch.tobytes() for batch in batches], dict[bytes, int]()
-    for key in keys:
-        times[key] = times.get(key, 0) + 1
+    rarity = _log_sets(n, sizes)
+    keys = [batch.tobytes() for batch in batches]
+    times = Counter(keys)
     again = [r for key, r in zip(keys, rarity, strict=True) if times[key] > 1]
     kinds, count = np.unique(sizes[rarity >= max(again, default=np.inf)], return_counts=True)
-    log_chance = -(gammaln(n + 1) - gammaln(kinds + 1) - gammaln(n - kinds + 1))
-    p = float((count * (count - 1) / 2 * np.exp(log_chance)).sum()) if again else 1.0
-    return _trial(p, f"{len(times)} different batches among {len(batches)}")
+    p = float((count * (count - 1) / 2 * np.exp(-_log_sets(n, kinds))).sum()) if again else 1.0
+    yield _trial(p, f"{len(times)} different batches among {len(batches)}")
+
+
+def _log_sets(n: int, sizes: NDArray[Any]) -> Any:
+    """The logarithm of how many sets of so many records there are."""
+    return gammaln(n + 1) - gammaln(sizes + 1) - gammaln(n - sizes + 1)
 
 
 def _each(joined: Joined, rate: float) -> Iterator[Trial]:
@@ -538,8 +489,7 @@ def _each(joined: Joined, rate: float) -> Iterator[Trial]:
     if variance > 5:
         square = float((((counts - steps * rate) ** 2) / variance).sum())
         each = 2 + (1 - 6 * rate * (1 - rate)) / variance
-        law = scipy.stats.gamma(width / each, scale=each)
-        p = 2 * min(law.sf(square), law.cdf(square))
+        p = two_sided(scipy.stats.gamma, square, width / each, 0, each)
         yield _trial(p, f"records differ {square / width:.3f} times as much as chance")
 
 
@@ -557,19 +507,17 @@ def _epochs(declared: Any, batches: list[Indices], n: int) -> Trials:
     if isinstance(declared, CyclicSampling) and (places != places[0]).any():
         return "the partition changes from epoch to epoch"
     if not isinstance(declared, BallsInBinsSampling) or b == 1:
-        return _exactly("every record once an epoch")
+        return [_trial(1.0, "every record once an epoch")]
     return _bins(places, b)
 
 
 def _bins(places: NDArray[np.int64], b: int) -> Iterator[Trial]:
     epochs, n = places.shape
     sizes = np.stack([np.bincount(row, minlength=b) for row in places])
-    # Each batch's size given those before it is binomial: turned into uniform numbers.
+    # Each batch's size given those before it is binomial.
     counts, before = sizes[:, :-1], (np.cumsum(sizes, axis=1) - sizes)[:, :-1]
     law = scipy.stats.binom(n - before, 1 / (b - np.arange(b - 1)))
-    inside = np.random.default_rng().random(counts.shape)
-    uniform = (law.cdf(counts - 1) + inside * law.pmf(counts)).reshape(-1)
-    yield _trial(kolmogorov(uniform), "sizes of the batches")
+    yield _trial(kolmogorov(made_uniform(law, counts).reshape(-1)), "sizes of the batches")
     for left in phases(epochs, 1):
         same = int((places[left] == places[left + 1]).sum())
         text = f"{same} records keep their batch from one epoch to the next"
@@ -577,13 +525,3 @@ def _bins(places: NDArray[np.int64], b: int) -> Iterator[Trial]:
     for left in phases(n, 1):
         same = int((places[:, left] == places[:, left + 1]).sum())
         yield _trial(binomial(same, epochs * len(left), 1 / b), "neighbours in the same batch")
-
-
-_TESTS: dict[type, Callable[[Any, list[Indices], int], Trials]] = {
-    PoissonSampling: _poisson,
-    TruncatedPoissonSampling: _truncated,
-    FixedSizeSampling: _fixed,
-    ShuffledSampling: _epochs,
-    CyclicSampling: _epochs,
-    BallsInBinsSampling: _epochs,
-}

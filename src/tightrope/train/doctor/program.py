@@ -9,11 +9,10 @@ program_checks: is a file one of the programs that a certificate names, and can 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
-import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
@@ -21,13 +20,13 @@ from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.check import Check, yours
 from tightrope.train.program import Mixes, NotCaptured, Unknown, capture, digest, load, prove
 
-__all__ = ["MIXES", "NOT_KNOWN", "PROVED", "ProgramDiagnosis", "check_program", "program_checks"]
+__all__ = ["ProgramDiagnosis", "check_program", "program_checks"]
 
-PROVED, MIXES, NOT_KNOWN = "proved", "mixes", "not known"
 _MEANING = {
-    PROVED: "each loss depends on its own example alone, and so does its gradient",
-    MIXES: "a loss may depend on more than its own example, so no clip bounds what one record adds",
-    NOT_KNOWN: "the loss could not be proved, and nothing shows that its examples meet",
+    "proved": "each loss depends on its own example alone, and so does its gradient",
+    "mixes": "a loss may depend on more than its own example, so no clip bounds what one record "
+    "adds",
+    "not known": "the loss could not be proved, and nothing shows that its examples meet",
 }
 
 
@@ -47,17 +46,16 @@ class ProgramDiagnosis:
     @property
     def proved(self) -> bool:
         """Whether the examples are proved to stay apart."""
-        return self.verdict == PROVED
+        return self.verdict == "proved"
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON data."""
-        parts = {"verdict": self.verdict, "proved": self.proved, "reason": self.reason}
-        return {**parts, "digest": self.digest, "rows": self.rows}
+        return asdict(self) | {"proved": self.proved}
 
     def __str__(self) -> str:
-        reason = f"\n{self.reason}" if self.reason else ""
-        named = f"\nprogram {self.digest}" if self.digest else ""
-        return f"{self.verdict.upper()}: {_MEANING[self.verdict]}.{reason}{named}"
+        named = f"program {self.digest}" if self.digest else ""
+        first = f"{self.verdict.upper()}: {_MEANING[self.verdict]}."
+        return "\n".join(line for line in (first, self.reason, named) if line)
 
 
 def check_program(
@@ -83,10 +81,10 @@ def check_program(
         program = capture(model, loss, batch, rows=rows, public=public)
         prove(program, rows)
     except Mixes as reason:
-        return ProgramDiagnosis(MIXES, str(reason), None, rows)
+        return ProgramDiagnosis("mixes", str(reason), None, rows)
     except (NotCaptured, Unknown) as reason:
-        return ProgramDiagnosis(NOT_KNOWN, str(reason), None, rows)
-    return ProgramDiagnosis(PROVED, "", digest(program), rows)
+        return ProgramDiagnosis("not known", str(reason), None, rows)
+    return ProgramDiagnosis("proved", "", digest(program), rows)
 
 
 def _arguments(example: Any) -> tuple[Any, ...]:
@@ -102,7 +100,7 @@ def _arguments(example: Any) -> tuple[Any, ...]:
     leaves = pytree.tree_leaves(batch)
     wrong = [leaf for leaf in leaves if not isinstance(leaf, Tensor) or leaf.dim() == 0]
     if wrong or not leaves or len({len(leaf) for leaf in leaves}) != 1:
-        shapes = [tuple(x.shape) if torch.is_tensor(x) else type(x).__name__ for x in leaves]
+        shapes = [tuple(getattr(x, "shape", ())) or type(x).__name__ for x in leaves]
         raise InvalidInput(
             "Each part of the example must be a tensor whose first dimension is the examples of "
             f"the batch; got {shapes}. Let the loss take tensors only, and give it numbers of "
@@ -116,33 +114,26 @@ def program_checks(certificate: dict[str, Any], paths: Sequence[str | Path]) -> 
 
     Loading a file runs no code of whoever wrote it, and the proof is this library's own.
     """
-    run = certificate["run"] or {}
-    periods = run.get("isolation", {}).get("examples", [])
-    rows = {(name, one["rows"]) for one in periods for name in one["programs"]}
-    missing = {name for name, _ in rows}
-    for path in paths:
-        found, check = _proved_again(Path(path), rows)
-        missing.discard(found)
-        yield check
+    named: dict[str, set[int]] = {}  # the numbers of rows that each program was proved for
+    for period in (certificate["run"] or {}).get("isolation", {}).get("examples", []):
+        for name in period["programs"]:
+            named.setdefault(name, set()).add(period["rows"])
+    missing = set(named)
+    for path in map(Path, paths):
+        try:
+            program = load(path)
+            found = digest(program)
+            missing.discard(found)
+            if found not in named:
+                raise InvalidInput(f"the certificate does not name {found[:16]}")
+            for rows in sorted(named[found]):
+                prove(program, rows)
+        except (TightropeError, OSError) as reason:
+            yield Check("program", False, f"{path.name}: {reason}"[:400])
+            continue
+        batches = " and ".join(map(str, sorted(named[found])))
+        text = f"{found[:16]} is proved again here: in batches of {batches} rows no example meets "
+        yield Check("program", True, text + "another")
     if missing:
         names = ", ".join(sorted(name[:16] for name in missing))
         yield yours("program", f"{names}: named by the certificate, and no file of it was given")
-
-
-def _proved_again(path: Path, named: set[tuple[str, int]]) -> tuple[str, Check]:
-    """named: digests of the certificate, with the number of rows that each was proved for."""
-    found = ""
-    try:
-        program = load(path)
-        found = digest(program)
-        sizes = sorted(rows for name, rows in named if name == found)
-        if not sizes:
-            text = f"{path.name}: the certificate does not name {found[:16]}"
-            return found, Check("program", False, text)
-        for rows in sizes:
-            prove(program, rows)
-    except (TightropeError, OSError) as reason:
-        return found, Check("program", False, f"{path.name}: {reason}"[:400])
-    batches = " and ".join(map(str, sizes))
-    text = f"{found[:16]} is proved again here: in batches of {batches} rows no example meets "
-    return found, Check("program", True, text + "another")

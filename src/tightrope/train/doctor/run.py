@@ -26,6 +26,9 @@ from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.process import Adjacency
 from tightrope.train.clip import AdaptiveClip
 from tightrope.train.doctor.laws import (
+    FAULT,
+    GOOD,
+    NOTE,
     Columns,
     Diagnosis,
     Finding,
@@ -33,17 +36,14 @@ from tightrope.train.doctor.laws import (
     check_noise,
     check_sampler,
     draw_batches,
-    fault,
-    good,
     in_units,
-    note,
 )
 from tightrope.train.ranks import in_parts, rank_and_size
 from tightrope.train.run import PrivateRun
 from tightrope.train.spending import Length
 from tightrope.validate import check_count, check_probability
 
-__all__ = ["check_run", "columns_of", "observe", "restored"]
+__all__ = ["check_run"]
 
 DIVISOR, CLIP = "public divisor", "clip bound"
 ROUNDING = 1e-2  # relative: parameters in half precision round their gradients
@@ -60,10 +60,11 @@ def check_run(
     count = check_count(steps, "steps", low=2)
     rate = float(check_probability(false_alarm, "false_alarm"))
     made: Any = run() if callable(run) and not isinstance(run, nn.Module) else run
-    return Diagnosis(tuple(_examined(_examinable(made), count, rate)), rate)
+    _check_examinable(made)
+    return Diagnosis(tuple(_examined(made, count, rate)), rate)
 
 
-def _examinable(run: object) -> PrivateRun:
+def _check_examinable(run: object) -> None:
     if not isinstance(run, PrivateRun):
         raise InvalidInput(
             f"check_run examines a private run, as private(model, optimizer, data, loss, ...) "
@@ -81,43 +82,38 @@ def _examinable(run: object) -> PrivateRun:
         )
     if run.records.length == 0:
         raise InvalidInput("The data set is empty; there is nothing to draw and to examine.")
-    return run
 
 
 def _examined(run: PrivateRun, steps: int, rate: float) -> Iterator[Finding]:
-    yield from _stated(run)
-    try:
-        with restored(run):
-            columns = columns_of(run)
-            yield from check_sampler(run, draw_batches(run), rate / 2)
-        with restored(run):
-            seen = observe(run, columns, steps)
-        with restored(run):
-            yield from check_noise(run, [step.noise for step in seen], columns, rate / 2)
-        yield from _divisor(run, seen)
-        counted = sum(step.counted for step in seen)
-        verdict = good if counted == steps else fault
-        yield verdict("ledger", f"{counted} of {steps} observed releases were counted")
-        yield _clip(run)
-    except ModelNotPrivate as refusal:
-        yield fault("run", str(refusal))
-
-
-def _stated(run: PrivateRun) -> Iterator[Finding]:
     record, how = run.record(), run.isolation.how
     if record.private:
-        yield good("randomness", f"{record.noise}; {record.sampling}")
+        yield Finding("randomness", GOOD, f"{record.noise}; {record.sampling}")
     else:
-        yield fault("randomness", "not private: " + "; ".join(record.not_private_because))
+        reasons = "; ".join(record.not_private_because)
+        yield Finding("randomness", FAULT, f"not private: {reasons}")
     if how == "one at a time":
         text = (
             "your Python runs on one example at a time, and you vouch that it keeps nothing from "
             "one example to the next; the certificate says so"
         )
-        yield note("examples", text)
+        yield Finding("examples", NOTE, text)
     else:
         proof = f"proved, program {run.isolation.digests[0][:16]}" if how == "proved" else how
-        yield good("examples", f"kept apart: {proof}")
+        yield Finding("examples", GOOD, f"kept apart: {proof}")
+    try:
+        with restored(run):
+            yield from check_sampler(run, draw_batches(run), rate / 2)
+        with restored(run):
+            columns = columns_of(run)
+            seen = observe(run, columns, steps)
+            yield from check_noise(run, [step.noise for step in seen], columns, rate / 2)
+        yield from _divisor(run, seen)
+        counted = sum(step.counted for step in seen)
+        text = f"{counted} of {steps} observed releases were counted"
+        yield Finding("ledger", GOOD if counted == steps else FAULT, text)
+        yield _clip(run)
+    except ModelNotPrivate as refusal:
+        yield Finding("run", FAULT, str(refusal))
 
 
 # ---- steps that are written down and undone ------------------------------------------------------
@@ -129,7 +125,6 @@ def columns_of(run: PrivateRun) -> Columns:
     return Columns(in_units(zeros, 1.0))
 
 
-@final
 class Observed(NamedTuple):
     """One step, at the columns that are written down.
 
@@ -149,26 +144,25 @@ class _Totals:
 
     def __init__(self, inner: Any, columns: Columns) -> None:
         self._inner, self._columns = inner, columns
-        self.given = self.noisy_sum = np.zeros(0)
-        self.sensitivity = 0.0
+        self.noise = self.noisy_sum = np.zeros(0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def noisy(self, total: list[Tensor], noise: Any, sensitivity: float, examples: int) -> Any:
-        self.sensitivity = self._inner.arithmetic.charged(sensitivity)
-        self.given = self._columns.of(in_units(total, sensitivity))
+        given = self._columns.of(in_units(total, sensitivity))
         sums = self._inner.noisy(total, noise, sensitivity, examples)
         self.noisy_sum = self._columns.of(sums)
+        deviation = noise.noise_multiplier * self._inner.arithmetic.charged(sensitivity)
+        self.noise = (self.noisy_sum - given) / max(deviation, 1e-300)
         return sums
 
 
 def observe(run: PrivateRun, columns: Columns, steps: int) -> list[Observed]:
     """Steps of the run. The caller restores it."""
-    seen: list[Observed] = []
-    totals, got = _Totals(run.totals, columns), list[Table]()
+    seen, got = list[Observed](), list[Table]()
     changed: Any = run
-    changed.totals = totals
+    changed.totals = totals = _Totals(run.totals, columns)
 
     def before_step(*_: Any) -> None:
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in run.parameters]
@@ -179,10 +173,8 @@ def observe(run: PrivateRun, columns: Columns, steps: int) -> list[Observed]:
         for _ in range(steps):
             released = run.ledger.released
             run.take_step()
-            noise = totals.noisy_sum - totals.given
-            noise /= max(run.noise.noise_multiplier, 1e-300) * totals.sensitivity
             counted = run.ledger.released - released
-            seen.append(Observed(noise, totals.noisy_sum, got.pop(), counted))
+            seen.append(Observed(totals.noise, totals.noisy_sum, got.pop(), counted))
     finally:
         handle.remove()
     return seen
@@ -201,12 +193,16 @@ def restored(run: PrivateRun) -> Iterator[None]:
     ledger.journal = ledger.budget = ledger.reserved = run.write_ahead = run.folder = None
     ledger.length = Length()
     ledger.forget_allowance()
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    devices = [run.device.index or 0] if run.device.type == "cuda" else []
     try:
-        with _generators_restored(run.device):
+        with torch.random.fork_rng(devices):
             if not touched:
                 run._check_before_step()  # exports the loss again where the model was changed
             yield
     finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
         for owner, attributes in kept:
             vars(owner).clear()
             vars(owner).update(attributes)
@@ -221,18 +217,6 @@ def restored(run: PrivateRun) -> Iterator[None]:
         ledger.forget_allowance()
         if not touched:
             run.mark_weights()
-
-
-@contextmanager
-def _generators_restored(device: torch.device) -> Iterator[None]:
-    """The global generators of PyTorch, NumPy and Python stand afterwards where they stood."""
-    before = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
-            yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
 
 
 # ---- scale ---------------------------------------------------------------------------------------
@@ -252,9 +236,10 @@ def _divisor(run: PrivateRun, seen: list[Observed]) -> Iterator[Finding]:
                 "batch reveals its size, and what is changed after the noise is not what was "
                 "accounted"
             )
-            yield fault(DIVISOR, text)
+            yield Finding(DIVISOR, FAULT, text)
             return
-    yield good(DIVISOR, f"every step hands over the noisy sum divided by {constant:g}")
+    text = f"every step hands over the noisy sum divided by {constant:g}"
+    yield Finding(DIVISOR, GOOD, text)
     derived, private = run.sampler.sampling.rate * run.records.length, Adjacency.ADD_OR_REMOVE
     if run.sampler.adjacency is private and derived and abs(constant / derived - 1) <= 1e-9:
         text = (
@@ -262,7 +247,7 @@ def _divisor(run: PrivateRun, seen: list[Observed]) -> Iterator[Finding]:
             "the number of records is private: fine if it is publicly known, else give a rounded "
             "one"
         )
-        yield note("size of the data", text)
+        yield Finding("size of the data", NOTE, text)
 
 
 def _clip(run: PrivateRun) -> Finding:
@@ -271,9 +256,10 @@ def _clip(run: PrivateRun) -> Finding:
     norms = torch.from_numpy(10.0**rows).float().to(run.device)
     factors = run.clip.factors(norms.square()).double()
     if not bool(torch.isfinite(factors).all()) or bool((factors < 0).any()):
-        return fault(CLIP, "factors of the clip are negative or not finite")
+        return Finding(CLIP, FAULT, "factors of the clip are negative or not finite")
     largest, bound = float((factors * norms).square().sum(0).sqrt().max()), run.clip.sensitivity
     if largest > float(bound) * (1 + 1e-6):
         text = f"the clip lets a gradient of norm {largest:g} through, and states {bound:g}"
-        return fault(CLIP, text)
-    return good(CLIP, f"no gradient is longer than the stated {float(bound):g} after the clip")
+        return Finding(CLIP, FAULT, text)
+    text = f"no gradient is longer than the stated {float(bound):g} after the clip"
+    return Finding(CLIP, GOOD, text)

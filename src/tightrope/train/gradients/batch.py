@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple, final
 
@@ -25,12 +23,11 @@ from torch import Tensor, nn
 
 from tightrope.train.clip import Clip, factors_of
 from tightrope.train.gradients.forms import (
-    BLOCK,
     Dense,
     Form,
     TableRows,
     blocked_squares,
-    chained_sum,
+    chained_total,
     inside_product,
     short_squares,
     sum_of_parts,
@@ -39,8 +36,6 @@ from tightrope.train.gradients.forms import (
 from tightrope.train.gradients.outer import (
     Outer,
     RankOne,
-    Shift,
-    Signal,
     gram_norms,
     half_operands,
     not_below_zero,
@@ -94,41 +89,24 @@ class ClippedBatch(NamedTuple):
 
 
 @final
-class Factors:
-    """The factors of a batch, which examples are dropped, and how many a float32 chain adds."""
+class Factors(NamedTuple):
+    """(parameters or 1, B) factors, squared norms, marks of examples that are dropped, health."""
 
-    def __init__(
-        self,
-        rows: Tensor,
-        squared_norms: Tensor,
-        *,
-        chain: int,
-        bad: Tensor | None = None,
-        health: Tensor | None = None,
-    ) -> None:
-        self.rows, self.squared_norms, self.bad, self.health = rows, squared_norms, bad, health
-        self.chain = chain
-
-    @cached_property
-    def _each(self) -> tuple[Tensor, ...]:
-        return self.rows.unbind()
+    rows: Tensor
+    squared_norms: Tensor
+    bad: Tensor | None
+    health: Tensor | None
 
     def of(self, row: int) -> Tensor:
         """(B,) factors of one parameter."""
-        return self._each[row if len(self._each) > 1 else 0]
-
-    def sum(self, form: Form, row: int) -> Tensor:
-        """The clipped sum of one parameter."""
-        if self.bad is not None:
-            form.zero(self.bad)
-        return form.weighted_sum(self.of(row), self.chain)
+        return self.rows[row if len(self.rows) > 1 else 0]
 
     def batch(self, sums: Sequence[Tensor]) -> ClippedBatch:
         """Together with the sums."""
-        nonfinite = 0 if self.bad is None else int(self.bad.sum())
-        squared = self.squared_norms
-        count = squared.shape[0]
-        return ClippedBatch(tuple(sums), count, squared, self.rows, nonfinite, self.health)
+        nonfinite, squared = 0 if self.bad is None else int(self.bad.sum()), self.squared_norms
+        return ClippedBatch(
+            tuple(sums), squared.shape[0], squared, self.rows, nonfinite, self.health
+        )
 
 
 def empty_batch(parameters: Sequence[nn.Parameter]) -> ClippedBatch:
@@ -161,7 +139,7 @@ def sum_of_forms(
     device = parameters[0].device
     bundles = take_bundles(forms) if device.type == "cuda" and not clip.per_parameter else []
     squares = {row: form.squared_norms() for row, form in forms.items()}
-    squares.update({bundle.rows[0]: bundle.form.squared_norms() for bundle in bundles})
+    squares.update({bundle.parts[0].row: bundle.form.squared_norms() for bundle in bundles})
     rows = list(squares.values())
     if clip.per_parameter or not rows:  # the sum over the parameters does not need unused ones
         zero = torch.zeros(size, device=device)
@@ -172,16 +150,20 @@ def sum_of_forms(
     sums: dict[int, Tensor] = {}
 
     def put(row: int, total: Tensor) -> None:
-        shape = parameters[row].shape
-        total = total if total.shape == shape else total.reshape(shape)
+        total = total.reshape(parameters[row].shape)
         sums[row] = total if keep is None else keep(row, total)
+
+    def summed(form: Form, row: int) -> Tensor:
+        if factors.bad is not None:
+            form.zero(factors.bad)
+        return form.weighted_sum(factors.of(row), chain)
 
     while bundles:
         bundle = bundles.pop()
-        for row, total in bundle.split(factors.sum(bundle.form, bundle.rows[0])).items():
+        for row, total in bundle.split(summed(bundle.form, bundle.parts[0].row)).items():
             put(row, total)
     for row in sorted(forms, key=lambda row: isinstance(forms[row], TableRows)):
-        put(row, factors.sum(forms.pop(row), row))  # tables last: others make room first
+        put(row, summed(forms.pop(row), row))  # tables last: others make room first
     for row, parameter in enumerate(parameters):
         if row not in sums:
             put(row, _zero_sum(parameter))
@@ -194,30 +176,32 @@ def _zero_sum(parameter: Tensor) -> Tensor:
     return torch.zeros(parameter.shape, dtype=wide, device=parameter.device)
 
 
-@dataclass
-class _Layer:
-    """A linear layer on one vector of each example: its weight's place, its bias's, or neither."""
-
-    signal: Signal
-    weight: int | None = None
-    inputs: Tensor | None = None
-    bias: int | None = None
+_Layer = list[Any]  # g and a of a gradient g a^T, a None of g itself; places of weight and bias
 
 
 def _vectors(forms: dict[int, Form]) -> list[_Layer] | None:
-    """The layers of a network on vectors, if there is nothing else, on the CPU."""
-    layers: dict[int, _Layer] = {}
-    if len(forms) > _MOST_IN_FLOAT32:
+    """The linear layers of a network on vectors, if there is nothing else, on the CPU."""
+    layers, shifts = list[_Layer](), list[tuple[int, Tensor]]()
+    if not forms or len(forms) > _MOST_IN_FLOAT32:
         return None
     for row, form in forms.items():
-        if not isinstance(form, RankOne | Shift) or form.signal.values.is_cuda:
-            return None
-        layer = layers.setdefault(id(form.signal), _Layer(form.signal))
-        if isinstance(form, Shift):
-            layer.bias = row
+        if isinstance(form, RankOne):
+            layers.append([form.g, form.a, row, None])
+        elif isinstance(form, Dense) and form.values.dim() == 2:
+            shifts.append((row, form.values))
         else:
-            layer.weight, layer.inputs = row, form.a
-    return list(layers.values())
+            return None
+    given = [*(layer[0] for layer in layers), *(g for _, g in shifts)]
+    if any(g.is_cuda or g.dtype not in (torch.float32, torch.float64) for g in given):
+        return None
+    for row, g in shifts:
+        for layer in layers:
+            if layer[0] is g and layer[3] is None:
+                layer[3] = row
+                break
+        else:
+            layers.append([g, None, None, row])
+    return layers
 
 
 def _sum_of_vectors(
@@ -231,28 +215,23 @@ def _sum_of_vectors(
     sums: list[Any] = [None] * len(parameters)
     with exact_products():  # once for all layers
         squares: Tensor | None = None
-        for layer in layers:
-            g, a = layer.signal.values, layer.inputs
-            one = short_squares(g)
+        for g, a, _, bias in layers:
+            one = short_squares(g, 0.0)
             if a is not None:  # |g|^2 |a|^2 of the weight, and |g|^2 of the bias
-                one = short_squares(a, more=float(layer.bias is not None)).mul_(one)
+                one = short_squares(a, float(bias is not None)).mul_(one)
             squares = one if squares is None else squares + one
         assert squares is not None
         factors = _factors(squares[None], clip, chain, present, waits=True)
-        for layer in layers:
+        for g, a, weight, bias in layers:
             if factors.bad is not None:
-                layer.signal.zero(factors.bad)
-            g, a = layer.signal.values, layer.inputs
+                g, a = (v if v is None else zero_examples(v, factors.bad) for v in (g, a))
             scaled = g.t() * factors.rows.to(g.dtype)
             short = len(g) <= chain and scaled.dtype is torch.float32
-            if layer.bias is not None:
-                sums[layer.bias] = scaled.sum(1) if short else chained_sum(scaled.t(), chain)
-            if a is not None and layer.weight is not None:
-                if factors.bad is not None:
-                    a = zero_examples(a, factors.bad)
-                sums[layer.weight] = (
-                    torch.mm(scaled, a) if short else inside_product(scaled.t(), a, chain)
-                )
+            if bias is not None:
+                sums[bias] = scaled.sum(1) if short else chained_total(g, factors.rows[0], chain)
+            if weight is not None:
+                product = torch.mm(scaled, a) if short else inside_product(scaled.t(), a, chain)
+                sums[weight] = product
     for row, parameter in enumerate(parameters):
         if sums[row] is None:
             sums[row] = _zero_sum(parameter)
@@ -281,10 +260,10 @@ def _factors(
         total = total.masked_fill(bad, torch.inf)
     if present is not None:
         rows = rows.masked_fill(~present, 0)
-    return Factors(rows, total, chain=chain, bad=bad, health=health)
+    return Factors(rows, total, bad, health)
 
 
-# ---- several forms as one ------------------------------------------------------------------------
+# Several forms as one.
 
 
 def combine(forms: list[Form], shape: torch.Size | None = None) -> Form:
@@ -294,30 +273,26 @@ def combine(forms: list[Form], shape: torch.Size | None = None) -> Form:
     forms = [form.outer() if isinstance(form, RankOne) else form for form in forms]
     reads = [form for form in forms if isinstance(form, TableRows)]
     products = [form for form in forms if isinstance(form, Outer)]
-    if len(reads) + len(products) < len(forms) or len({_matrix(form) for form in forms}) > 1:
+    matrices = {(f.rows, f.g.shape[2]) for f in reads} | {
+        (f.sizes[3], f.sizes[2]) for f in products
+    }
+    if len(reads) + len(products) < len(forms) or len(matrices) > 1:
         values = [form.dense() for form in forms]
         each = values[0].shape[1:] if shape is None else shape
         return Dense(torch.stack([v.reshape(len(v), *each) for v in values]).sum(0))
     if not reads:
         return _joined_outer(products)
-    rows = reads[0] if len(reads) == 1 else _joined_rows(reads)
+    rows = reads[0]
+    if len(reads) > 1:
+        ids = torch.cat([r.ids for r in reads], 1)
+        rows = TableRows(ids, torch.cat([r.g for r in reads], 1), rows.rows)
     return TiedTable(rows, _joined_outer(products)) if products else rows
-
-
-def _matrix(form: Form) -> tuple[int, int]:
-    """Rows and columns of the gradient."""
-    if isinstance(form, TableRows):
-        return form.rows, form.g.shape[2]
-    assert isinstance(form, Outer)
-    return form.sizes[3], form.sizes[2]
 
 
 def transposed(form: Form) -> Form:
     """Of a weight whose transpose was used."""
-    if isinstance(form, RankOne):
-        return RankOne(form.signal.values, Signal(form.a))
-    if isinstance(form, Outer):
-        return Outer(form.g, form.a)
+    if isinstance(form, RankOne | Outer):
+        return type(form)(form.g, form.a)
     return Dense(form.dense().transpose(1, 2))
 
 
@@ -325,11 +300,6 @@ def _joined_outer(outers: list[Outer]) -> Outer:
     if len(outers) == 1:
         return outers[0]
     return Outer(torch.cat([o.a for o in outers], 1), torch.cat([o.g for o in outers], 1))
-
-
-def _joined_rows(rows: list[TableRows]) -> TableRows:
-    ids = torch.cat([r.ids for r in rows], 1)
-    return TableRows(ids, torch.cat([r.g for r in rows], 1), rows[0].rows)
 
 
 @final
@@ -349,7 +319,7 @@ class TiedTable(Form):
             return torch.cat([blocked_squares(part) for _, part in self._parts()])
         cross, error = self._cross()
         squared, spread = gram_norms(self.outer.a, self.outer.g)
-        reads = self.rows.squared_norms() * (1 + gamma(BLOCK + 64))  # they may cancel the rest
+        reads = self.rows.squared_norms() * (1 + gamma(4096 + 64))  # they may cancel the rest
         both = not_below_zero(reads + squared + 2 * (cross + error))
         return both.sqrt_().add_(spread, alpha=gamma(self.outer.sizes[1])).square_()
 
@@ -409,12 +379,6 @@ class Part(NamedTuple):
     stored: tuple[int, ...]
     shape: tuple[int, ...]
 
-    def cut(self, values: Tensor) -> Tensor:
-        whole = values if len(self.stored) == 1 else values.view(self.stored)
-        if self.stored == self.shape:
-            return whole
-        return whole[: self.shape[0], : self.shape[1]].contiguous()
-
 
 @final
 class Bundle:
@@ -423,88 +387,73 @@ class Bundle:
     def __init__(self, values: Tensor, parts: list[Part]) -> None:
         self.form, self.parts = Dense(values), parts
 
-    @property
-    def rows(self) -> list[int]:
-        return [part.row for part in self.parts]
-
     def split(self, total: Tensor) -> dict[int, Tensor]:
         """The parts of a weighted sum, by parameter."""
+        found = {}
         pieces = torch.split_with_sizes(total, [prod(part.stored) for part in self.parts])
-        return {p.row: p.cut(piece) for p, piece in zip(self.parts, pieces, strict=True)}
+        for (row, stored, shape), piece in zip(self.parts, pieces, strict=True):
+            whole = piece.view(stored)
+            found[row] = whole
+            if stored != shape:
+                found[row] = whole[: shape[0], : shape[1]].contiguous()
+        return found
 
 
 def take_bundles(forms: dict[int, Form]) -> list[Bundle]:
     """Take out of `forms` what pays to be bundled."""
-    dense = _bundle_dense(forms)
-    return [*_bundle_products(forms), *([] if dense is None else [dense])]
-
-
-def _bundle_dense(forms: dict[int, Form]) -> Bundle | None:
+    bundles = _bundle_products(forms)
     small = {
         row: form.values
         for row, form in forms.items()
-        if isinstance(form, Dense | Shift)
-        and form.values.is_cuda
+        if isinstance(form, Dense)
         and form.values.dtype is torch.float32
         and form.values.numel() <= _LARGEST * form.values.shape[0]
     }
-    if len(small) < _FEWEST:
-        return None
-    parts = []
-    for row, values in small.items():
-        del forms[row]
-        shape = tuple(values.shape[1:])
-        parts.append(Part(row, shape, shape))
-    flat = [v if v.dim() == 2 else v.flatten(1) for v in small.values()]
-    return Bundle(torch.cat(flat, dim=1), parts)
+    if len(small) >= _FEWEST:
+        shapes = {row: tuple(forms.pop(row).dense().shape[1:]) for row in small}
+        values = torch.cat([v.flatten(1) for v in small.values()], dim=1)
+        bundles.append(Bundle(values, [Part(row, *[shape] * 2) for row, shape in shapes.items()]))
+    return bundles
 
 
 def _bundle_products(forms: dict[int, Form]) -> list[Bundle]:
     """Products in bfloat16, each written into its place of a buffer."""
-    chosen = [r for r, form in forms.items() if isinstance(form, Outer) and form.stored_in_half]
+    chosen = {r: f for r, f in forms.items() if isinstance(f, Outer) and f.stored_in_half}
     if len(chosen) < _FEWEST:
         return []
+
+    def stored(form: Outer) -> int:  # bytes of the products
+        return 2 * form.sizes[0] * _padded(form.sizes[3]) * _padded(form.sizes[2])
+
+    growth = {r: stored(f) / max(1, f.a.nbytes + f.g.nbytes) for r, f in chosen.items()}
     bundles, group, size = list[Bundle](), dict[int, Outer](), 0
-    for row in sorted(chosen, key=lambda row: _growth(forms[row])):
-        form = forms.pop(row)
-        assert isinstance(form, Outer)
-        stored = _stored(form)
-        if group and size + stored > _LARGEST_BUFFER:
+    for row in sorted(chosen, key=growth.__getitem__):
+        if group and size + stored(chosen[row]) > _LARGEST_BUFFER:
             bundles.append(_multiplied(group))
             size = 0
-        group[row], size = form, size + stored
-        del form
+        del forms[row]
+        group[row] = chosen.pop(row)
+        size += stored(group[row])
     return [*bundles, _multiplied(group)]
-
-
-def _stored(form: Outer) -> int:
-    """Bytes of the products."""
-    return 2 * form.sizes[0] * _padded(form.sizes[3]) * _padded(form.sizes[2])
-
-
-def _growth(form: Form) -> float:
-    """The products' bytes over those of their operands."""
-    assert isinstance(form, Outer)
-    return _stored(form) / max(1, form.a.nbytes + form.g.nbytes)
 
 
 def _multiplied(group: dict[int, Outer]) -> Bundle:
     """The products of a group; each form is gone once its product is there."""
     shapes = {row: (form.sizes[3], form.sizes[2]) for row, form in group.items()}
     parts = [Part(row, (_padded(p), _padded(d)), (p, d)) for row, (p, d) in shapes.items()]
-    width = sum(part.stored[0] * part.stored[1] for part in parts)
-    batch = next(iter(group.values())).sizes[0]
-    buffer = next(iter(group.values())).g.new_empty(batch, width)
-    start = 0
+    width = sum(prod(part.stored) for part in parts)
+    first = next(iter(group.values()))
+    batch, buffer, start = first.sizes[0], first.g.new_empty(first.sizes[0], width), 0
+    del first
     for part in parts:
         form = group.pop(part.row)
         a, g = half_operands(form.a, form.g)
         place = (width, part.stored[1], 1)
         torch.bmm(g.transpose(1, 2), a, out=buffer.as_strided((batch, *part.stored), place, start))
-        start += part.stored[0] * part.stored[1]
+        start += prod(part.stored)
         del form, a, g
     return Bundle(buffer, parts)
 
 
 def _padded(width: int) -> int:
-    return (width + 7) // 8 * 8
+    return -(-width // 8) * 8

@@ -20,35 +20,31 @@ from typing import final
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tightrope.train.gradients.rounding import TINY, exact_products, full_precision, usable
 
 __all__ = [
-    "chained_product",
-    "chained_sum",
-    "chained_total",
-    "inside_product",
-    "sum_of_parts",
-    "BLOCK",
     "Dense",
     "Form",
     "TableRows",
     "blocked_squares",
-    "by_kernel",
+    "chained_product",
+    "chained_total",
     "evenly",
+    "inside_product",
     "keep_freed_memory",
-    "scale_examples",
     "scratch",
     "scratch_scope",
-    "short_row_squares",
     "short_squares",
+    "slices",
+    "sum_of_parts",
     "together",
     "without_memory",
     "zero_examples",
 ]
 
-BLOCK = 4096  # squares in one chain, see clip.NORM_ERROR
-_FULL = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+_BLOCK = 4096  # squares in one chain, see clip.NORM_ERROR
 
 
 class Form(ABC):
@@ -62,7 +58,7 @@ class Form(ABC):
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         """Sum over examples of factor times gradient, in the parameter's shape.
 
-        At most `chain` examples are added in one float32 chain; 0: in float64 (see `chains`).
+        At most `chain` examples are added in one float32 chain; 0: in float64.
         """
 
     @abstractmethod
@@ -77,40 +73,46 @@ class Form(ABC):
         """Make the gradients of the marked examples (B,) exactly zero, whatever they held."""
 
 
-def blocked_squares(values: Tensor) -> Tensor:
-    """(B,) sums of squares over all other dimensions, never lower than the clip allows for.
+def blocked_squares(values: Tensor, more: float = 0.0) -> Tensor:
+    """(B,) sums of squares over all other dimensions, and `more`; never lower than the clip allows.
 
-    A float32 chain holds at most `BLOCK` squares; longer rows are cut, and the squares of the
+    A float32 chain holds at most `_BLOCK` squares; longer rows are cut, and the squares of the
     parts added in float64. What underflows is made up for.
     """
     flat = values if values.dim() == 2 else values.reshape(values.shape[0], -1)
     if not flat.is_cuda:
         flat = full_precision(flat)
     length = flat.shape[1]
-    if length <= BLOCK:
-        return short_row_squares(flat) if by_kernel(flat) else _squares(flat)
-    whole = length - length % BLOCK
-    parts = _squares(flat[:, :whole].unflatten(1, (-1, BLOCK)))
-    return _squares(flat[:, whole:]).add_(parts.sum(1, dtype=torch.float64))
+    if length > _BLOCK:
+        whole = length - length % _BLOCK
+        parts = _squares(flat[:, :whole].unflatten(1, (-1, _BLOCK)), 0.0)
+        return _squares(flat[:, whole:], more).add_(parts.sum(1, dtype=torch.float64))
+    if by_kernel(flat) and not more:
+        from tightrope.train.gradients.row_kernels import row_squares
+
+        return row_squares(flat)
+    return _squares(flat, more)
 
 
 def by_kernel(*rows: Tensor) -> bool:
     """Whether squares of these rows (B, d) come from one launch, in float32."""
-    return usable(*rows) and all(r.dtype != torch.float64 and r.shape[1] <= BLOCK for r in rows)
+    return usable(*rows) and all(r.dtype != torch.float64 and r.shape[1] <= _BLOCK for r in rows)
 
 
-def short_row_squares(a: Tensor, g: Tensor | None = None) -> Tensor:
-    """(B,) of the rows of a, or of the products g a^T, where `by_kernel`."""
-    from tightrope.train.gradients.row_kernels import row_squares
-
-    return row_squares(a, g)
-
-
-def _squares(rows: Tensor) -> Tensor:
-    dtype = rows.dtype if rows.element_size() > 2 else torch.float32
-    norms = torch.linalg.vector_norm(rows, dim=-1, dtype=None if dtype is rows.dtype else dtype)
+def _squares(rows: Tensor, more: float) -> Tensor:
+    half = rows.element_size() == 2
+    norms = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float32 if half else None)
     lost = rows.shape[-1] * TINY  # what the squares may lack by underflow
-    return torch.addcmul(_constant((), lost, dtype, rows.device), norms, norms)
+    return torch.addcmul(_constant((), lost + more, norms.dtype, norms.device), norms, norms)
+
+
+def short_squares(rows: Tensor, more: float) -> Tensor:
+    """`blocked_squares` inside `exact_products`: quicker for short rows on the CPU."""
+    length = rows.shape[1]
+    if length > _BLOCK:
+        return blocked_squares(rows, more)
+    start = _constant((), length * TINY + more, rows.dtype, rows.device)
+    return torch.addmv(start, rows * rows, _constant((length,), 1.0, rows.dtype, rows.device))
 
 
 @lru_cache(maxsize=1024)
@@ -120,32 +122,9 @@ def _constant(
     return torch.full(shape, value, dtype=dtype, device=device)
 
 
-def short_squares(rows: Tensor, more: float = 0.0) -> Tensor:
-    """blocked_squares and `more`, inside `exact_products`: quicker for short rows on the CPU."""
-    length = rows.shape[1]
-    if length > BLOCK or rows.is_cuda:
-        squares = blocked_squares(rows)
-        return squares.add_(more) if more else squares
-    start, ones = _start_and_ones(length, more, rows.dtype, rows.device)
-    return torch.addmv(start, rows * rows, ones)
-
-
-@lru_cache(maxsize=1024)
-def _start_and_ones(
-    length: int, more: float, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    start = _constant((), length * TINY + more, dtype, device)
-    return start, _constant((length,), 1.0, dtype, device)
-
-
 def without_memory(values: Tensor) -> Tensor:
     """An empty stand-in of the same kind; a view of no rows would hold the whole."""
     return values.new_empty((0, *values.shape[1:]))
-
-
-def scale_examples(values: Tensor, factors: Tensor) -> Tensor:
-    """values[i] * factors[i]."""
-    return values * factors.view(-1, *(1,) * (values.dim() - 1))
 
 
 def zero_examples(values: Tensor, examples: Tensor) -> Tensor:
@@ -193,39 +172,38 @@ class TableRows(Form):
 
     def merged(self) -> Tensor:
         """(B, T, d) with the gradients of equal ids summed into one of their positions."""
-        if self._merged is None and self.g.shape[1] == 1:
-            self._merged = full_precision(self.g)
         if self._merged is None:
             batch, positions, width = self.g.shape
-            offset = torch.arange(batch, device=self.ids.device)[:, None] * positions
-            target = (self._representatives() + offset).view(-1)
-            g = full_precision(self.g).reshape(-1, width)
-            # CUDA adds in an order of its own each time, which float64 makes all but invisible.
-            sum_type = torch.float64 if g.is_cuda else g.dtype
-            total = torch.zeros(g.shape, dtype=sum_type, device=g.device)
-            total.index_add_(0, target, g.to(sum_type))
-            self._merged = total.to(g.dtype).view(batch, positions, width)
+            g = full_precision(self.g)
+            if positions > 1:
+                offset = torch.arange(batch, device=g.device)[:, None] * positions
+                target = (self._representatives() + offset).view(-1)
+                # CUDA adds in an order of its own each time, which float64 makes all but invisible.
+                sum_type = torch.float64 if g.is_cuda else g.dtype
+                total = torch.zeros(batch * positions, width, dtype=sum_type, device=g.device)
+                total.index_add_(0, target, g.reshape(-1, width).to(sum_type))
+                g = total.to(g.dtype).view(batch, positions, width)
+            self._merged = g
         return self._merged
 
     def _representatives(self) -> Tensor:
         batch, positions = self.ids.shape
         dtype = torch.int16 if positions < 2**15 else torch.int32
         numbers = torch.arange(positions, dtype=dtype, device=self.ids.device)
-        chunk = max(1, _LARGEST_TABLE // max(1, self.rows))
         found = []
-        for start in range(0, batch, chunk):
-            ids = self.ids[start : start + chunk]
-            table = torch.empty(ids.shape[0], self.rows, dtype=dtype, device=ids.device)
+        for part in slices(batch, max(1, _LARGEST_TABLE // max(1, self.rows))):
+            ids = self.ids[part]
+            table = torch.empty(len(ids), self.rows, dtype=dtype, device=ids.device)
             table.scatter_(1, ids, numbers.expand(ids.shape))
             found.append(table.gather(1, ids))
-        return torch.cat(found).long() if len(found) > 1 else found[0].long()
+        return torch.cat(found).long()
 
     def squared_norms(self) -> Tensor:
         return blocked_squares(self.merged())
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         """Merged, a row of the table gets at most one summand from each example."""
-        values = scale_examples(self.merged(), factors.to(self.merged().dtype))
+        values = self.merged() * factors.to(self.merged().dtype)[:, None, None]
         if len(values) <= chain:
             return self._table(values, slice(None))
         if values.is_cuda or self.rows > chain * self.ids.shape[1]:  # no table for each chain
@@ -286,7 +264,7 @@ class scratch_scope:  # noqa: N801
     """Scratch tensors taken inside a `with scratch_scope():` may be overwritten after it ends.
 
     A scope that an exception has left open ends with the one around it, and its tensors are not
-    used again: whoever closes it later (a generator that is thrown away) takes nobody's memory.
+    used again: whoever closes it later (a generator that is thrown away) takes no one's memory.
     """
 
     def __init__(self) -> None:
@@ -331,7 +309,13 @@ def together(values: int, device: torch.device) -> int:
     return max(1, (2**28 if device.type == "cuda" else 2**22) // max(1, values))
 
 
-# ---- sums over the examples of a batch -----------------------------------------------------------
+def slices(length: int, size: int) -> Iterator[slice]:
+    """0 to length in steps of `size`."""
+    for start in range(0, length, size):
+        yield slice(start, start + size)
+
+
+# Sums over the examples of a batch.
 
 # Values of the chains' results that are kept at a time: where no kernel adds them, they are copied
 # to float64 first, which should stay in a processor's cache.
@@ -342,35 +326,15 @@ _SHORT = 16  # shorter chains have more results than there are values: float64 i
 
 def chained_total(values: Tensor, factors: Tensor, chain: int) -> Tensor:
     """sum_i factors[i] values[i] for values (B, *shape) in any floating type."""
-    flat = values if values.dim() == 2 else values.reshape(values.shape[0], -1)
-    total = _total(flat, factors, chain)
-    return total if values.dim() == 2 else total.view(values.shape[1:])
-
-
-def _total(flat: Tensor, factors: Tensor, chain: int) -> Tensor:
-    if chain == 0 or flat.dtype is torch.float64:
-        return _in_parts(flat, factors)
-    if usable(flat):
+    flat = values.reshape(values.shape[0], -1)
+    if chain and flat.dtype is not torch.float64 and usable(flat):
         from tightrope.train.gradients.row_kernels import weighted_rows
 
-        return weighted_rows(flat, factors, chain)
-    factors = factors.float()
-    with exact_products():
-        if len(flat) <= chain:
-            return torch.mv(flat.float().t(), factors)
-        if chain < _SHORT:
-            return _in_parts(flat, factors).float()
-        parts = [torch.mv(flat[s].float().t(), factors[s]) for s in slices(len(flat), chain)]
-    return torch.stack(parts).sum(0, dtype=torch.float64).float()
-
-
-def _in_parts(flat: Tensor, factors: Tensor) -> Tensor:
-    """In float64, with little extra memory."""
-    total = torch.zeros(flat.shape[1], dtype=torch.float64, device=flat.device)
-    room = max(1, _WIDENED // max(1, flat.shape[1]))
-    for s in slices(len(flat), room):
-        total.addmv_(flat[s].double().t(), factors[s].double())
-    return total
+        total = weighted_rows(flat, factors, chain)
+    else:
+        wide = torch.promote_types(flat.dtype, torch.float32)
+        total = chained_product(factors[:, None].to(wide), flat, chain)
+    return total.view(values.shape[1:])
 
 
 def chained_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
@@ -381,43 +345,28 @@ def chained_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
 
 def inside_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
     """The same for those who are inside `exact_products` already."""
-    if chain == 0 or left.dtype is torch.float64:
-        return _wide_product(left, right)
-    if left.shape[0] <= chain:
-        return torch.mm(left.t(), right)
-    if chain < _SHORT:
-        return _wide_product(left, right).float()
-    return _blocks(left, right, chain).float()
+    wide = chain == 0 or left.dtype is torch.float64
+    if not wide and len(left) <= chain:
+        return torch.mm(full_precision(left).t(), full_precision(right))
+    shape = left.shape[1], right.shape[1]
+    total = torch.zeros(shape, dtype=torch.float64, device=left.device)
+    if wide or chain < _SHORT:
+        for s in slices(len(left), max(1, _WIDENED // max(1, sum(shape)))):
+            total.addmm_(left[s].double().t(), right[s].double())
+        return total if wide else total.float()
+    size = 1 << (chain.bit_length() - 1)  # a power of two, as batches often are
+    left, right = (_blocks(full_precision(v), size) for v in (left, right))
+    room = (_ROOM if usable(left) else _IN_CACHE) // max(1, prod(shape))
+    for s in slices(len(left), max(1, room)):  # one float32 chain each
+        total += _added(torch.bmm(left[s].transpose(1, 2), right[s]))
+    return total.float()
 
 
-def _wide_product(left: Tensor, right: Tensor) -> Tensor:
-    """In float64, with little extra memory."""
-    total = left.new_zeros(left.shape[1], right.shape[1], dtype=torch.float64)
-    room = max(1, _WIDENED // max(1, left.shape[1] + right.shape[1]))
-    for s in slices(len(left), room):
-        total.addmm_(left[s].double().t(), right[s].double())
-    return total
-
-
-def _blocks(left: Tensor, right: Tensor, chain: int) -> Tensor:
-    """Blocks of examples side by side, as many as there is room for, added in float64."""
-    size = 1 << (chain.bit_length() - 1)  # a power of two leaves fewer rests
-    most = (_ROOM if usable(left) else _IN_CACHE) // max(1, left.shape[1] * right.shape[1])
-    room, count = size * max(1, most), left.shape[0]
-    if count <= room and count % size == 0:
-        return _added(_block_products(left, right, size))
-    whole = count - count % size
-    total = left.new_zeros(left.shape[1], right.shape[1], dtype=torch.float64)
-    for s in slices(whole, room):
-        total += _added(_block_products(left[s], right[s], size))
-    if whole < count:
-        total += torch.mm(left[whole:].t(), right[whole:])
-    return total
-
-
-def _block_products(left: Tensor, right: Tensor, size: int) -> Tensor:
-    """(blocks, p, d), one float32 chain each."""
-    return torch.bmm(_cut(left, size).transpose(1, 2), _cut(right, size))
+def _blocks(rows: Tensor, size: int) -> Tensor:
+    """(B, d) as (blocks, size, d), filled up with zeros."""
+    missing = -len(rows) % size
+    whole = functional.pad(rows, (0, 0, 0, missing)) if missing else rows
+    return whole.unflatten(0, (-1, size))
 
 
 def _added(results: Tensor) -> Tensor:
@@ -429,44 +378,18 @@ def _added(results: Tensor) -> Tensor:
     return added(results)
 
 
-def _cut(rows: Tensor, size: int) -> Tensor:
-    """(B, d) as (B / size, size, d); what is left over stays away."""
-    return rows[: len(rows) - len(rows) % size].unflatten(0, (-1, size))
-
-
-def chained_sum(values: Tensor, chain: int) -> Tensor:
-    """The sum over the first dimension."""
-    if chain == 0 or values.dtype is torch.float64:
-        return values.sum(0, dtype=torch.float64)
-    if values.shape[0] <= chain:
-        return values.sum(0)
-    return values.sum(0, dtype=torch.float64).float()
-
-
 def sum_of_parts(parts: Iterable[tuple[slice, Tensor]], factors: Tensor, chain: int) -> Tensor:
     """The weighted total of gradients that come some examples at a time."""
     total: Tensor | None = None
     for part, gradients in parts:
-        if total is not None and len(factors) <= chain and _plain(gradients):
-            _add_to_chain(total, gradients, factors[part])
+        plain = gradients.dtype is torch.float32 and not gradients.is_cuda
+        if total is not None and len(factors) <= chain and plain:
+            # One float32 chain may hold them all: a third of the memory traffic.
+            with exact_products():
+                rows = gradients.reshape(len(gradients), -1)
+                total.view(-1).addmv_(rows.t(), factors[part].float())
             continue
         one = chained_total(gradients, factors[part], chain)
         total = one if total is None else total.double().add_(one)
     assert total is not None
     return total if chain == 0 else total.to(one.dtype)
-
-
-def _plain(values: Tensor) -> bool:
-    return values.dtype is torch.float32 and not values.is_cuda
-
-
-def _add_to_chain(total: Tensor, gradients: Tensor, factors: Tensor) -> None:
-    """Go on with a float32 chain that may hold them all: a third of the memory traffic."""
-    with exact_products():
-        total.view(-1).addmv_(gradients.reshape(len(gradients), -1).t(), factors.float())
-
-
-def slices(length: int, size: int) -> Iterator[slice]:
-    """0 to length in steps of `size`."""
-    for start in range(0, length, size):
-        yield slice(start, start + size)

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import operator
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree  # no public name for it yet
 
-from tightrope.train.program.labels import PUBLIC, Unknown
+from tightrope.train.program.labels import Unknown
+from tightrope.train.program.text import Place, Program
 
 __all__ = [
     "RESHAPES",
-    "attribute",
     "check_outputs",
-    "first_label",
+    "copy_node",
     "flat_function",
+    "inputs_for",
     "is_complex",
     "is_floating",
-    "is_public",
     "needed_for",
     "number_of",
     "step_back",
 ]
 
 aten = torch.ops.aten
+_NOTHING: Mapping[Any, Any] = {}
 
 
 def flat_function(graph: fx.Graph) -> Callable[..., Any]:
@@ -38,59 +38,77 @@ def flat_function(graph: fx.Graph) -> Callable[..., Any]:
     """
     known: dict[str, Any] = {}
     names: dict[fx.Node, str] = {}
-    last: dict[fx.Node, fx.Node] = {}
-    for node in graph.nodes:
-        for source in node.all_input_nodes:
-            last[source] = node
-    ends: dict[fx.Node, list[str]] = defaultdict(list)
-
-    def known_as(value: Any) -> str:
-        name = f"k{len(known)}"
-        known[name] = value
-        return name
+    last = {source: node for node in graph.nodes for source in node.all_input_nodes}
 
     def text(value: Any) -> str:
         if isinstance(value, fx.Node):
             return names[value]
         if value is None or type(value) in (bool, int):
             return repr(value)
-        if isinstance(value, tuple | list):
-            inner = ", ".join(map(text, value))
-            return f"[{inner}]" if isinstance(value, list) else f"({inner},)" if value else "()"
+        if isinstance(value, list):
+            return f"[{', '.join(map(text, value))}]"
+        if isinstance(value, tuple):
+            return f"({''.join(f'{text(v)}, ' for v in value)})"
         if isinstance(value, dict):
             return "{" + ", ".join(f"{k!r}: {text(v)}" for k, v in value.items()) + "}"
-        return known_as(value)
+        known[f"k{len(known)}"] = value
+        return f"k{len(known) - 1}"
 
     lines, inputs = list[str](), list[str]()
     for number, node in enumerate(graph.nodes):
         names[node] = f"v{number}"
         if node.op == "placeholder":
             inputs.append(names[node])
-        elif node.op == "call_function":
+        elif node.op == "output":
+            lines.append(f"return {text(node.args[0])}")
+        else:
+            named = [f"{k}={text(v)}" for k, v in node.kwargs.items()]
+            call = f"{text(node.target)}({', '.join([*map(text, node.args), *named])})"
             if node.target is operator.getitem:
                 call = f"{text(node.args[0])}[{text(node.args[1])}]"
-            else:
-                named = [f"{k}={text(v)}" for k, v in node.kwargs.items()]
-                call = f"{known_as(node.target)}({', '.join([*map(text, node.args), *named])})"
             lines.append(f"{names[node]} = {call}")
-            if node not in last:
-                last[node] = node
-        else:
-            lines.append(f"return {text(node.args[0])}")
-            continue
-        ends[last.get(node, node)].append(names[node])
-        gone = [name for name in ends[node] if name not in inputs or node.op != "placeholder"]
-        if gone and node.op == "call_function":
-            lines.append(f"del {', '.join(gone)}")
+            gone = [names[n] for n in (*node.all_input_nodes, node) if last.get(n, n) is node]
+            if gone:
+                lines.append(f"del {', '.join(gone)}")
     source = f"def run({', '.join(inputs)}):\n" + "".join(f"    {line}\n" for line in lines)
     exec(compile(source, "<program>", "exec"), known)
     return known["run"]  # type: ignore[no-any-return]
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *rest: Any, **named: Any
+) -> Tensor:
+    """With a mask that lies in memory as fused kernels read it: an expanded one does not."""
+    if mask is not None and mask.stride(-1) != 1:
+        mask = mask.contiguous()
+    return aten.scaled_dot_product_attention.default(q, k, v, mask, *rest, **named)  # type: ignore[no-any-return]
+
+
+def inputs_for(
+    program: Program, needed: set[fx.Node]
+) -> tuple[fx.Graph, dict[Any, Any], list[Place], list[Tensor]]:
+    """A new graph with the inputs that some nodes need: what they are there, places, constants."""
+    graph, nodes = fx.Graph(), program.module.graph.nodes
+    places = [p for p in program.places if p.node in needed]
+    constants = [n for n in nodes if n in needed and n.op == "get_attr"]
+    env = {n: graph.placeholder(n.name) for n in (*(p.node for p in places), *constants)}
+    values = [operator.attrgetter(str(n.target))(program.module) for n in constants]
+    return graph, env, places, values
+
+
+def copy_node(
+    graph: fx.Graph, env: dict[Any, Any], node: fx.Node, instead: Mapping[Any, Any] = _NOTHING
+) -> None:
+    """instead: what some operators are called by."""
+    args, kwargs = fx.map_arg((node.args, node.kwargs), env.__getitem__)  # type: ignore[no-untyped-call]
+    env[node] = graph.call_function(instead.get(node.target, node.target), args, kwargs)
 
 
 # What the exported graph calls, and what runs: strides may differ from those of the export.
 RESHAPES: dict[Any, Any] = {
     aten.view.default: torch.reshape,
     aten._unsafe_view.default: torch.reshape,
+    aten.scaled_dot_product_attention.default: _attention,
 }
 _SAME = (
     aten._to_copy.default, aten.clone.default, aten.alias.default, aten.contiguous.default,
@@ -147,26 +165,20 @@ def number_of(node: fx.Node, size: int) -> Any:
     return value if isinstance(value, int | float) else None
 
 
-def is_public(label: Any) -> bool:
-    if isinstance(label, tuple):
-        return all(one == PUBLIC for one in label)
-    return bool(label == PUBLIC)
-
-
-def first_label(label: Any) -> Any:
-    return label[0] if isinstance(label, tuple) else label
-
-
 def is_complex(node: fx.Node) -> bool:
     """Whether a value, or one of several, has an imaginary part."""
-    values = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(v, Tensor) and v.is_complex() for v in values)
+    return any(isinstance(v, Tensor) and v.is_complex() for v in _values(node))
 
 
 def is_floating(node: fx.Node) -> bool:
     """Whether a value, or one of several, may have a gradient."""
-    values = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in values)
+    return is_complex(node) or any(
+        isinstance(v, Tensor) and v.is_floating_point() for v in _values(node)
+    )
+
+
+def _values(node: fx.Node) -> list[Any]:
+    return pytree.tree_leaves(node.meta.get("val"))
 
 
 def check_outputs(node: fx.Node) -> None:
@@ -175,9 +187,3 @@ def check_outputs(node: fx.Node) -> None:
         for user in node.users:
             if user.target is not operator.getitem or (user.args[1] != 0 and user.users):
                 raise Unknown(f"{node.target} makes several values of weights and rows")
-
-
-def attribute(module: Any, name: str) -> Any:
-    for part in name.split("."):
-        module = getattr(module, part)
-    return module

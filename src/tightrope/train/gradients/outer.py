@@ -27,11 +27,9 @@ from tightrope.train.gradients.forms import (
     blocked_squares,
     by_kernel,
     chained_product,
-    chained_sum,
     evenly,
     scratch,
     scratch_scope,
-    short_row_squares,
     slices,
     sum_of_parts,
     together,
@@ -50,8 +48,6 @@ from tightrope.train.gradients.rounding import (
 __all__ = [
     "Outer",
     "RankOne",
-    "Shift",
-    "Signal",
     "direct_is_cheaper",
     "formed_twice",
     "fused",
@@ -78,12 +74,9 @@ def direct_is_cheaper(sizes: tuple[int, int, int, int], device: torch.device) ->
     """Whether to instantiate, for (B, T, d, p)."""
     batch, positions, d, p = sizes
     stored = 4.0 * batch * d * p
-    if stored > _LARGEST_BYTES.get(device.type, 2**29):
-        return False
-    ghost_operations = 2.0 * batch * positions**2 * (d + p)
-    ghost_bytes = 6 * 4.0 * batch * positions**2
-    ghost = ghost_bytes + ghost_operations / _OPERATIONS_PER_BYTE.get(device.type, 6.0)
-    return 3 * stored < ghost
+    operations = 2.0 * batch * positions**2 * (d + p)
+    ghost = 24.0 * batch * positions**2 + operations / _OPERATIONS_PER_BYTE.get(device.type, 6.0)
+    return stored <= _LARGEST_BYTES.get(device.type, 2**29) and 3 * stored < ghost
 
 
 def half_gradients_fit(sizes: tuple[int, int, int, int]) -> bool:
@@ -110,11 +103,16 @@ def formed_twice(sizes: tuple[int, int, int, int], *, boxed: bool = False) -> bo
 
 @final
 class Outer(Form):
-    """Activations a: (B, T, d) and output gradients g: (B, T, p); a gradient is (p, d)."""
+    """Activations a: (B, T, d) and output gradients g: (B, T, p); a gradient is (p, d).
+
+    half: whether the half-precision ways of a GPU apply.
+    """
 
     def __init__(self, a: Tensor, g: Tensor) -> None:
         self.a, self.g = a, g
-        self._fused = a.dtype is g.dtype and (self._formed_twice() or fused(g))
+        alike = a.dtype is g.dtype
+        self.half = alike and g.element_size() == 2 and usable(g)
+        self._fused = alike and (self._formed_twice() or fused(g))
         self._direct: Tensor | None = None  # (B, p, d) once instantiated
         self._dropped: Tensor | None = None  # (B,) examples whose products are left out
 
@@ -124,16 +122,11 @@ class Outer(Form):
         return (*self.a.shape, self.g.shape[2])
 
     def _formed_twice(self) -> bool:
-        if self.g.dtype is not torch.bfloat16 or not usable(self.g):
+        if self.g.dtype is not torch.bfloat16 or not self.half:
             return False
         from tightrope.train.gradients.product_kernels import readable
 
         return formed_twice(self.sizes, boxed=readable(self.a, self.g))
-
-    @property
-    def half(self) -> bool:
-        """Whether the half-precision ways of a GPU apply."""
-        return self.g.element_size() == 2 and self.a.dtype is self.g.dtype and usable(self.g)
 
     @property
     def stored_in_half(self) -> bool:
@@ -153,10 +146,6 @@ class Outer(Form):
         if self.half:
             return not self._fused and half_gradients_fit(self.sizes)
         return direct_is_cheaper(self.sizes, self.g.device)
-
-    def release(self) -> None:
-        """Let go of the operands."""
-        self.a, self.g = without_memory(self.a), without_memory(self.g)
 
     def squared_norms(self) -> Tensor:
         if self.instantiated:
@@ -184,7 +173,7 @@ class Outer(Form):
             with scratch_scope():
                 a, g = self.a[part], self.g[part]
                 if self.half and not self._fused:
-                    yield part, half_products(a, g)
+                    yield part, self._kept(half_products(a, g), part)
                 else:
                     yield part, self._kept(per_example_products(a, g, fused=self._fused), part)
 
@@ -195,16 +184,14 @@ class Outer(Form):
         if self._direct is None:
             products = (half_products if self.half else _products)(self.a, self.g)
             self._direct = self._kept(products, slice(None))
-            self.release()
+            self.a, self.g = without_memory(self.a), without_memory(self.g)
         return self._direct
 
     def zero(self, examples: Tensor) -> None:
         if self._direct is not None:
             self._direct = zero_examples(self._direct, examples)
-        elif self._fused:  # copies might be read by another kernel than took the norms
+        else:  # copies of the operands might be read by another kernel than took the norms
             self._dropped = examples
-        else:
-            self.a, self.g = zero_examples(self.a, examples), zero_examples(self.g, examples)
 
 
 def fused(g: Tensor) -> bool:
@@ -246,19 +233,14 @@ def half_products(a: Tensor, g: Tensor) -> Tensor:
     """
     d, p = a.shape[2], g.shape[2]
     a, g = half_operands(a, g)
-    if g.dtype is torch.bfloat16:
-        return torch.bmm(g.transpose(1, 2), a)[:, :p, :d]
-    return torch.bmm(g.transpose(1, 2), a, out_dtype=torch.float32)[:, :p, :d]
+    how = {} if g.dtype is torch.bfloat16 else {"out_dtype": torch.float32}
+    return torch.bmm(g.transpose(1, 2), a, **how)[:, :p, :d]  # type: ignore[call-overload,no-any-return]
 
 
 def half_operands(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Widths filled up with zeros to multiples of 8, which the fast matrix products need."""
-    return _filled(a), _filled(g)
-
-
-def _filled(values: Tensor) -> Tensor:
-    missing = -values.shape[2] % 8
-    return functional.pad(values, (0, missing)) if missing else values
+    a, g = (functional.pad(v, (0, -v.shape[2] % 8)) if v.shape[2] % 8 else v for v in (a, g))
+    return a, g
 
 
 def gram_squared_norms(a: Tensor, g: Tensor) -> Tensor:
@@ -271,9 +253,12 @@ def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """N^2 >= |sum_t g_t a_t^T|^2 = sum_ts (a_t.a_s)(g_t.g_s), and S >= sum_t |a_t||g_t|; (B,) each.
 
     The inner products are off by at most gamma(d) |a_t||a_s| and gamma(p) |g_t||g_s|, so their
-    products, added in float64, by gamma(d + p + 2) S^2. What underflows is made up for.
+    products, added in float64, by gamma(d + p + 2) S^2. What underflows is made up for. They are
+    never in tf32, whose error the norm could not bear.
     """
-    a_gram, g_gram = _gram(a), _gram(g)
+    a, g = full_precision(a), full_precision(g)
+    with exact_products():
+        a_gram, g_gram = (torch.bmm(rows, rows.transpose(1, 2)) for rows in (a, g))  # (B, T, T)
     d, p, positions = a.shape[2], g.shape[2], a.shape[1]
     a_norms, g_norms = _diagonal_norms(a_gram, d), _diagonal_norms(g_gram, p)  # (B, T)
     spread = (a_norms * g_norms).sum(1)
@@ -294,91 +279,29 @@ def _diagonal_norms(gram: Tensor, length: int) -> Tensor:
     return ((squares + length * TINY) * (1 + 2 * gamma(length + 2))).sqrt_()
 
 
-def _gram(rows: Tensor) -> Tensor:
-    """(B, T, T) inner products in float32: never tf32, whose error the norm could not bear."""
-    rows = full_precision(rows)
-    with exact_products():
-        return torch.bmm(rows, rows.transpose(1, 2))
-
-
-# One position for each example.
-
-
-def _column(factors: Tensor, dtype: torch.dtype) -> Tensor:
-    column = factors.unsqueeze(1)
-    return column if factors.dtype is dtype else column.to(dtype)
-
-
-@final
-class Signal:
-    """An output gradient (B, p), with what its users have asked for already."""
-
-    def __init__(self, values: Tensor) -> None:
-        self.values = full_precision(values)
-        self._squares: Tensor | None = None
-        self._scaled: tuple[Tensor, Tensor] | None = None  # (factors, result)
-
-    def squares(self) -> Tensor:
-        if self._squares is None:
-            self._squares = blocked_squares(self.values)
-        return self._squares
-
-    def scaled(self, factors: Tensor) -> Tensor:
-        if self._scaled is None or self._scaled[0] is not factors:
-            self._scaled = (factors, self.values * _column(factors, self.values.dtype))
-        return self._scaled[1]
-
-    def zero(self, examples: Tensor) -> None:
-        self.values, self._scaled = zero_examples(self.values, examples), None
-
-
 @final
 class RankOne(Form):
-    """a: (B, d) inputs, signal: (B, p); a gradient is (p, d)."""
+    """One position for each example: inputs a: (B, d), output gradient g: (B, p)."""
 
-    def __init__(self, a: Tensor, signal: Signal) -> None:
-        self.a, self.signal = full_precision(a), signal
+    def __init__(self, a: Tensor, g: Tensor) -> None:
+        self.a, self.g = full_precision(a), full_precision(g)
 
     def squared_norms(self) -> Tensor:
-        if by_kernel(self.a, self.signal.values):
-            return short_row_squares(self.a, self.signal.values)
-        return blocked_squares(self.a).mul_(self.signal.squares())
+        if by_kernel(self.a, self.g):
+            from tightrope.train.gradients.row_kernels import row_squares
+
+            return row_squares(self.a, self.g)
+        return blocked_squares(self.a).mul_(blocked_squares(self.g))
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
-        return chained_product(self.signal.scaled(factors), self.a, chain)
+        return chained_product(self.g * factors[:, None].to(self.g.dtype), self.a, chain)
 
     def outer(self) -> Outer:
         """The same as a form that can be joined with others."""
-        return Outer(self.a[:, None], self.signal.values[:, None])
+        return Outer(self.a[:, None], self.g[:, None])
 
     def dense(self) -> Tensor:
-        return self.signal.values[:, :, None] * self.a[:, None, :]
+        return self.g[:, :, None] * self.a[:, None, :]
 
     def zero(self, examples: Tensor) -> None:
-        self.a = zero_examples(self.a, examples)
-        self.signal.zero(examples)
-
-
-@final
-class Shift(Form):
-    """A bias that was added once: its gradient is the signal itself."""
-
-    def __init__(self, signal: Signal) -> None:
-        self.signal = signal
-
-    @property
-    def values(self) -> Tensor:
-        """(B, p)."""
-        return self.signal.values
-
-    def squared_norms(self) -> Tensor:
-        return self.signal.squares()
-
-    def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
-        return chained_sum(self.signal.scaled(factors), chain)
-
-    def dense(self) -> Tensor:
-        return self.signal.values
-
-    def zero(self, examples: Tensor) -> None:
-        self.signal.zero(examples)
+        self.a, self.g = zero_examples(self.a, examples), zero_examples(self.g, examples)

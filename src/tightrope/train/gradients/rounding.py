@@ -19,7 +19,7 @@ import importlib.util
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, final
@@ -77,6 +77,8 @@ def longest_chain(examples: int, rho: float) -> int:
     return max(0, math.floor(allowed / (UNIT * (1.0 + allowed)) - _ROUNDINGS))
 
 
+_PRODUCTS = (("cuda", "matmul"), ("mkldnn", "matmul"))
+_LAYERS = (("cuda", "conv"), ("cuda", "rnn"))
 _FULL = ("ieee", "ieee")
 _UNTOUCHED = frozenset(("none", *_FULL))
 # One setting for all threads: none may put it back while another one counts on it.
@@ -84,6 +86,7 @@ _setting = threading.RLock()
 # Answers sooner than a question about one device.
 _any_autocast: Any = torch._C._is_any_autocast_enabled  # type: ignore[attr-defined]
 _NOTHING: AbstractContextManager[None] = nullcontext()  # may be entered again and again
+_precision = torch._C._get_fp32_precision_getter
 
 
 @final
@@ -95,45 +98,34 @@ class exact_products:  # noqa: N801
         self._before = precision_of_products()
         self._lower = not _UNTOUCHED.issuperset(self._before)
         if self._lower:
-            _set_precision(_FULL)
+            _set_precision(_PRODUCTS, _FULL)
 
     def __exit__(self, *_: object) -> None:
         if self._lower:
-            _set_precision(self._before)
+            _set_precision(_PRODUCTS, self._before)
         _setting.release()
 
 
 @contextmanager
 def exact_layers() -> Iterator[None]:
     """Convolutions and recurrent layers too: CUDA devices use tf32 there if nothing forbids it."""
-    layers, products = _precision_of_layers(), precision_of_products()
-    _set_precision(_FULL)
-    _set_precision_of_layers([_FULL[0]] * 2)
+    kinds = (*_LAYERS, *_PRODUCTS)
+    before = [_precision(*kind) for kind in kinds]
+    _set_precision(kinds, _FULL * 2)
     try:
         yield
     finally:
-        _set_precision_of_layers(layers)
-        _set_precision(products)
+        _set_precision(kinds, before)
 
 
-def lower_layers() -> bool:
-    """Whether the user lets CUDA devices compute float32 convolutions in tf32, as is usual."""
-    return _precision_of_layers()[0] not in _UNTOUCHED
-
-
-def _precision_of_layers() -> list[Any]:
-    return [torch._C._get_fp32_precision_getter("cuda", kind) for kind in ("conv", "rnn")]
-
-
-def _set_precision_of_layers(wanted: list[Any]) -> None:
-    for kind, precision in zip(("conv", "rnn"), wanted, strict=True):
-        torch._C._set_fp32_precision_setter("cuda", kind, precision)
+def _set_precision(kinds: Sequence[tuple[str, str]], wanted: Sequence[Any]) -> None:
+    for kind, precision in zip(kinds, wanted, strict=True):
+        torch._C._set_fp32_precision_setter(*kind, precision)
 
 
 def precision_of_products() -> tuple[str, ...]:
     """How float32 matrix products are computed: on CUDA devices and on the CPU."""
-    now = torch._C._get_fp32_precision_getter
-    return now("cuda", "matmul"), now("mkldnn", "matmul")
+    return _precision("cuda", "matmul"), _precision("mkldnn", "matmul")
 
 
 def lower_products() -> bool:
@@ -141,9 +133,9 @@ def lower_products() -> bool:
     return precision_of_products()[0] not in _UNTOUCHED
 
 
-def _set_precision(wanted: tuple[str, ...]) -> None:
-    torch._C._set_fp32_precision_setter("cuda", "matmul", wanted[0])
-    torch._C._set_fp32_precision_setter("mkldnn", "matmul", wanted[1])
+def lower_layers() -> bool:
+    """Whether the user lets CUDA devices compute float32 convolutions in tf32, as is usual."""
+    return _precision(*_LAYERS[0]) not in _UNTOUCHED
 
 
 def no_autocast(device: torch.device) -> AbstractContextManager[Any]:

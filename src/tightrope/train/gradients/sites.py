@@ -26,22 +26,13 @@ from torch.utils import _pytree as pytree  # no public name for it yet
 from tightrope.train.gradients.convolution import Convolution, Patches
 from tightrope.train.gradients.forms import Dense, Form, TableRows
 from tightrope.train.gradients.graph import is_complex, number_of
-from tightrope.train.gradients.outer import Outer, RankOne, Shift, Signal
+from tightrope.train.gradients.outer import Outer, RankOne
 from tightrope.train.gradients.recurrence import recurrence
 from tightrope.train.gradients.rounding import full_precision
 from tightrope.train.program.labels import PUBLIC, Index, Rows, Unknown
 from tightrope.train.program.lines import where
 
-__all__ = [
-    "Recipe",
-    "Recurrent",
-    "Use",
-    "examples_first",
-    "has_rows",
-    "over_examples",
-    "recipe",
-    "recurrent",
-]
+__all__ = ["Recipe", "Recurrent", "Use", "over_examples", "recipe"]
 
 aten = torch.ops.aten
 Kept = tuple[Tensor, ...]
@@ -53,33 +44,29 @@ class Recipe:
 
     reads: nodes whose values `store` is given, followed by the gradient of the site's output.
     weights: the arguments made of weights, each with a form, in the order of `forms`.
-    small: whether what is stored is far less than what it is made from.
     """
 
     reads: tuple[Any, ...]
     weights: tuple[fx.Node, ...]
     store: Callable[..., Kept]
     forms: Callable[..., tuple[Form, ...]]
-    small: bool = False
 
 
 @dataclass(frozen=True)
 class Use:
-    """A site as the graph shows it."""
+    """A site as the graph shows it; use["name"] is an argument by its name in the schema."""
 
     node: fx.Node
     labels: Mapping[fx.Node, Any]
     trained: set[fx.Node] | frozenset[fx.Node]
     size: int  # examples
-    named: dict[str, Any] = field(default_factory=dict)  # arguments by their names in the schema
+    named: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         schema = getattr(self.node.target, "_schema", None)
         for at, argument in enumerate(() if schema is None else schema.arguments):
-            given = self.node.args[at] if at < len(self.node.args) else None
-            if at >= len(self.node.args):
-                given = self.node.kwargs.get(argument.name, argument.default_value)
-            self.named[argument.name] = given
+            given = self.node.kwargs.get(argument.name, argument.default_value)
+            self.named[argument.name] = self.node.args[at] if at < len(self.node.args) else given
 
     def __getitem__(self, name: str) -> Any:
         return self.named[name]
@@ -124,20 +111,10 @@ def recipe(use: Use) -> Recipe:
     known, values = _RULES.get(use.node.target), [use.node, *use.node.all_input_nodes]
     if use.node.target not in _COPIES and any(map(is_complex, values)):
         known = None
-    found = None if known is None else known(use)
-    return one_node(use) if found is None else found
+    return (known(use) if known else None) or one_node(use)
 
 
 # Where the examples are.
-
-
-def has_rows(label: Any) -> bool:
-    return isinstance(label, Rows)
-
-
-def _plain(label: Any) -> bool:
-    """Whether the examples are dimension 0, one entry each."""
-    return bool(label == Rows(0))
 
 
 def examples_first(x: Tensor, label: Rows, size: int) -> Tensor:
@@ -150,16 +127,14 @@ def examples_first(x: Tensor, label: Rows, size: int) -> Tensor:
 
 def _positions(x: Tensor, label: Rows, size: int) -> Tensor:
     """(B, T, n): all between the examples and the last dimension side by side."""
-    if x.dim() == 3 and _plain(label):
+    if x.dim() == 3 and label == Rows(0):
         return x
     return examples_first(x, label, size).reshape(size, -1, x.shape[-1])
 
 
-def _each_first(x: Tensor, label: Rows, size: int) -> tuple[Tensor, int]:
+def _each_first(x: Tensor, label: Rows, size: int) -> Tensor:
     """(B * each, *) with the entries of an example side by side, from examples in dimension 0."""
-    if label.outer == 1:
-        return x, label.inner
-    return examples_first(x, label, size).flatten(0, 2), label.outer * label.inner
+    return x if label.outer == 1 else examples_first(x, label, size).flatten(0, 2)
 
 
 def _summed(values: Tensor, over: Sequence[int]) -> Tensor:
@@ -170,7 +145,7 @@ def _summed(values: Tensor, over: Sequence[int]) -> Tensor:
     return values.sum(tuple(over), dtype=torch.float32 if half else None)
 
 
-def _summed_to(g: Tensor, label: Rows, size: int, shape: torch.Size) -> Tensor:
+def _summed_to(g: Tensor, label: Rows, size: int, shape: Sequence[int]) -> Tensor:
     """(B, *shape): undoes the broadcasting of `shape` inside every example."""
     lead, folded = g.dim() - len(shape), (label.outer, label.inner) != (1, 1)
     over = [label.dim + 1, label.dim + 2] if folded else []
@@ -184,81 +159,60 @@ def _dense(*values: Tensor) -> tuple[Form, ...]:
     return tuple(Dense(v) for v in values)
 
 
-# Products.
-
-
-def _product(use: Use, x: fx.Node, weight: fx.Node, bias: Any, *, turned: bool) -> Recipe | None:
-    """x @ weight + bias, or with `turned` x @ weight^T + bias."""
-    label, out, size = use.label(x), use.out, use.size
-    if not has_rows(label) or len(use.shape(weight)) != 2 or label.dim == x.meta["val"].dim() - 1:
-        return None
-    wanted = tuple(n for n in (weight, bias) if use.trains(n))
-    weighted, shifted = use.trains(weight), use.trains(bias)
-    if bias is not None and shifted and len(use.shape(bias)) != 1:
-        return None
-    if x.meta["val"].dim() == 2 and _plain(label) and _plain(out):
-        return _rank_one(x, wanted, weighted=weighted, shifted=shifted, turned=turned)
-
-    def store(*values: Tensor) -> Kept:
-        g = _positions(values[-1], out, size)
-        return (_positions(values[0], label, size), g) if weighted else (g,)
-
-    def forms(*kept: Tensor) -> tuple[Form, ...]:
-        g, found = kept[-1], list[Form]()
-        if weighted:
-            found.append(Outer(kept[0], g) if turned else Outer(g, kept[0]))
-        return (*found, Dense(_summed(g, (1,)))) if shifted else tuple(found)
-
-    return Recipe((x,) if weighted else (), wanted, store, forms)
-
-
-def _rank_one(
-    x: fx.Node, wanted: tuple[fx.Node, ...], *, weighted: bool, shifted: bool, turned: bool
+def _layer(
+    use: Use,
+    parts: tuple[fx.Node, Any, Any],
+    own: tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]],
+    forms: tuple[Callable[[Tensor, Tensor], Form], Callable[[Tensor], Form]],
 ) -> Recipe:
-    """One position for each example."""
+    """A weight that meets an input, and a bias; either may be frozen.
+
+    parts: input, weight, bias. own: what is kept of the input, and of the output's gradient.
+    forms: of the weight, from both; of the bias, from the latter.
+    """
+    x, weight, bias = parts
+    weighted, shifted = use.trains(weight), use.trains(bias)
 
     def store(*values: Tensor) -> Kept:
-        return values
+        g = own[1](values[-1])
+        return (own[0](values[0]), g) if weighted else (g,)
 
-    def forms(*kept: Tensor) -> tuple[Form, ...]:
-        signal, found = Signal(kept[-1]), list[Form]()
-        if weighted:
-            found.append(RankOne(kept[0], signal) if turned else RankOne(kept[-1], Signal(kept[0])))
-        return (*found, Shift(signal)) if shifted else tuple(found)
+    def made(*kept: Tensor) -> tuple[Form, ...]:
+        found = [forms[0](*kept)] if weighted else []
+        return (*found, forms[1](kept[-1])) if shifted else tuple(found)
 
-    return Recipe((x,) if weighted else (), wanted, store, forms)
-
-
-@rule(aten.linear.default)
-def _linear(use: Use) -> Recipe | None:
-    return _product(use, use["input"], use["weight"], use["bias"], turned=True)
+    weights = tuple(n for n in (weight, bias) if use.trains(n))
+    return Recipe((x,) if weighted else (), weights, store, made)
 
 
-@rule(aten.addmm.default)
-def _addmm(use: Use) -> Recipe | None:
-    if (use["beta"], use["alpha"]) != (1, 1):
+# Products: names of input, weight and bias, and whether the weight is transposed.
+
+_PRODUCTS: dict[Any, tuple[str, str, str | None, bool]] = {
+    aten.linear.default: ("input", "weight", "bias", True),
+    aten.addmm.default: ("mat1", "mat2", "self", False),
+    aten.mm.default: ("self", "mat2", None, False),
+    aten.matmul.default: ("self", "other", None, False),
+}
+
+
+@rule(*_PRODUCTS)
+def _product(use: Use) -> Recipe | None:
+    """x @ weight + bias, or x @ weight^T + bias."""
+    of_input, of_weight, of_bias, turned = _PRODUCTS[use.node.target]
+    x, weight, bias = use[of_input], use[of_weight], use[of_bias] if of_bias else None
+    label, out, size, rank = use.label(x), use.out, use.size, x.meta["val"].dim()
+    if not isinstance(label, Rows) or label.dim == rank - 1 or weight.meta["val"].dim() != 2:
         return None
-    bias = use["self"]
-    if not use.trains(bias):
-        bias = None
-    return _product(use, use["mat1"], use["mat2"], bias, turned=False)
-
-
-@rule(aten.mm.default)
-def _mm(use: Use) -> Recipe | None:
-    if not use.trains(use["mat2"]):
+    if use.trains(bias) and len(use.shape(bias)) != 1:
         return None
-    return _product(use, use["self"], use["mat2"], None, turned=False)
-
-
-@rule(aten.matmul.default)
-def _matmul(use: Use) -> Recipe | None:
-    x, weight = use["self"], use["other"]
-    if not use.trains(weight) or x.meta["val"].dim() < 2:
+    if (use.named.get("beta", 1), use.named.get("alpha", 1)) != (1, 1):
         return None
-    if len(use.shape(weight)) != 2:
-        return None
-    return _product(use, x, weight, None, turned=False)
+    if rank == 2 and label == out == Rows(0):  # one position for each example
+        one: Any = RankOne if turned else (lambda x, g: RankOne(g, x))
+        return _layer(use, (x, weight, bias), (full_precision, full_precision), (one, Dense))
+    own = (lambda x: _positions(x, label, size), lambda g: _positions(g, out, size))
+    outer: Any = Outer if turned else (lambda x, g: Outer(g, x))
+    return _layer(use, (x, weight, bias), own, (outer, lambda g: Dense(_summed(g, (1,)))))
 
 
 @rule(aten.bmm.default)
@@ -266,153 +220,87 @@ def _bmm(use: Use) -> Recipe | None:
     """(1, R, d) @ (1, d, p), where the rows are among R: as einsum writes it."""
     x, weight = use["self"], use["mat2"]
     label, size = use.label(x), use.size
-    if not use.trains(weight) or not has_rows(label) or label.dim != 1 or use.out.dim != 1:
+    if not use.trains(weight) or not isinstance(label, Rows) or label.dim != 1:
         return None
-    if use.shape(weight)[0] != 1:
+    if use.out.dim != 1 or use.shape(weight)[0] != 1:
         return None
-
-    def store(x: Tensor, g: Tensor) -> Kept:
-        flat = label.at(0)
-        return _positions(x[0], flat, size), _positions(g[0], flat, size)
-
-    return Recipe((x,), (weight,), store, lambda x, g: (Outer(g, x),))
+    own = lambda v: _positions(v[0], label.at(0), size)  # noqa: E731
+    return _layer(use, (x, weight, None), (own, own), (lambda x, g: Outer(g, x), Dense))
 
 
 # Tables.
 
 
-@rule(aten.embedding.default)
-def _embedding(use: Use) -> Recipe | None:
-    weight, indices, padding = use["weight"], use["indices"], use["padding_idx"]
-    label, out, size, rows = use.label(indices), use.out, use.size, use.shape(weight)[0]
-    if not has_rows(label) or use["scale_grad_by_freq"]:
+@rule(aten.embedding.default, aten.index_select.default, aten.index.Tensor)
+def _table(use: Use) -> Recipe | None:
+    table = use["weight" if "weight" in use.named else "self"]
+    ids = use["index"] if "index" in use.named else use["indices"]
+    if isinstance(ids, list | tuple):
+        ids = ids[0] if len(ids) == 1 else None
+    label, out, size = use.label(ids), use.out, use.size
+    if not isinstance(label, Rows) or not use.trains(table) or len(use.shape(table)) != 2:
         return None
-
-    def store(ids: Tensor, g: Tensor) -> Kept:
-        flat = examples_first(ids, label, size).reshape(size, -1)
-        return flat.long(), _positions(g, out, size)
-
-    def forms(ids: Tensor, g: Tensor) -> tuple[Form, ...]:
-        if rows <= ids.shape[1]:
-            return (_small_table(ids, g, rows, padding),)
-        return (TableRows(ids, g, rows, padding if padding >= 0 else None),)
-
-    return Recipe((indices,), (weight,), store, forms)
-
-
-def _small_table(ids: Tensor, g: Tensor, rows: int, padding: int) -> Dense:
-    """Written out, where that is no more than the output's gradient: kinds of tokens, say."""
-    numbers = torch.arange(rows, device=ids.device)
-    read = ids[:, None, :] == numbers[:, None]  # (B, rows, T)
-    if padding >= 0:
-        read &= (numbers != padding)[:, None]
-    g = full_precision(g)
-    return Dense(torch.bmm(read.to(g.dtype), g))
-
-
-@rule(aten.index_select.default)
-def _index_select(use: Use) -> Recipe | None:
-    """Rows of a table that are picked by an index of the batch."""
-    table, index = use["self"], use["index"]
-    label = use.label(index)
-    shape = use.shape(table) if use.trains(table) else torch.Size()
-    if use["dim"] != 0 or len(shape) != 2 or not has_rows(label):
+    if use.named.get("dim", 0) != 0 or use.named.get("scale_grad_by_freq"):
         return None
-    return _picked(use, table, index, shape[0])
-
-
-@rule(aten.index.Tensor)
-def _index(use: Use) -> Recipe | None:
-    table, indices = use["self"], use["indices"]
-    if len(indices) != 1 or not isinstance(indices[0], fx.Node) or not use.trains(table):
+    if ids.meta["val"].dtype not in (torch.int64, torch.int32):
         return None
-    label, whole = use.label(indices[0]), indices[0].meta["val"].dtype
-    if not has_rows(label) or whole not in (torch.int64, torch.int32):
-        return None
-    if len(use.shape(table)) != 2:
-        return None
-    return _picked(use, table, indices[0], use.shape(table)[0])
-
-
-def _picked(use: Use, table: fx.Node, index: fx.Node, rows: int) -> Recipe:
-    label, out, size = use.label(index), use.out, use.size
+    rows, padding = use.shape(table)[0], use.named.get("padding_idx", -1)
 
     def store(ids: Tensor, g: Tensor) -> Kept:
         flat = examples_first(ids, label, size).reshape(size, -1).long()
-        flat = torch.where(flat < 0, flat + rows, flat)
+        if use.node.target is aten.index.Tensor:  # which may count from the end
+            flat = torch.where(flat < 0, flat + rows, flat)
         return flat, _positions(g, out, size)
 
-    return Recipe((index,), (table,), store, lambda ids, g: (TableRows(ids, g, rows),))
+    def forms(ids: Tensor, g: Tensor) -> tuple[Form, ...]:
+        if rows > ids.shape[1]:
+            return (TableRows(ids, g, rows, padding if padding >= 0 else None),)
+        # Written out, where that is no more than the output's gradient: kinds of tokens, say.
+        numbers = torch.arange(rows, device=ids.device)
+        read = ids[:, None, :] == numbers[:, None]  # (B, rows, T)
+        if padding >= 0:
+            read &= (numbers != padding)[:, None]
+        g = full_precision(g)
+        return (Dense(torch.bmm(read.to(g.dtype), g)),)
+
+    return Recipe((ids,), (table,), store, forms)
 
 
 # Normalisations: a scale and a shift of what was normalised.
 
+_NORMALS: dict[Any, tuple[Callable[..., Tensor], str]] = {
+    aten.layer_norm.default: (functional.layer_norm, "normalized_shape"),
+    aten.rms_norm.default: (functional.rms_norm, "normalized_shape"),
+    aten.group_norm.default: (functional.group_norm, "num_groups"),
+}
 
-def _affine(
-    use: Use,
-    normal: Callable[[Tensor], Tensor],
-    scale: Any,
-    shift: Any,
-    total: Callable[[Tensor], Tensor],
-) -> Recipe:
-    """total: from the product with the output's gradient, or from it alone, to (B, *shape)."""
-    wanted = tuple(n for n in (scale, shift) if use.trains(n))
+
+@rule(*_NORMALS)
+def _normalisation(use: Use) -> Recipe | None:
+    function, name = _NORMALS[use.node.target]
+    scale, shift, out, size = use["weight"], use.named.get("bias"), use.out, use.size
+    how, eps = use[name], use["eps"]
+    shape = list(use.shape(shift if scale is None else scale))
+    if function is functional.group_norm:  # over channels, which lie behind the examples
+        if out.dim != 0:
+            return None
+        broadcast = [*shape, *[1] * (use["input"].meta["val"].dim() - 2)]
+    else:
+        how = broadcast = list(how)
+    weights = tuple(n for n in (scale, shift) if use.trains(n))
     scaled, shifted = use.trains(scale), use.trains(shift)
+
+    def total(g: Tensor) -> Tensor:
+        return _summed_to(g, out, size, broadcast).reshape(size, *shape)
 
     def store(*values: Tensor) -> Kept:
         g, found = values[-1], list[Tensor]()
         if scaled:
             x = values[0].to(torch.promote_types(values[0].dtype, g.dtype))
-            found.append(total(normal(x) * g))
+            found.append(total(function(x, how, eps=eps) * g))
         return (*found, total(g)) if shifted else tuple(found)
 
-    return Recipe((use["input"],) if scaled else (), wanted, store, _dense, small=True)
-
-
-@rule(aten.layer_norm.default)
-def _layer_norm(use: Use) -> Recipe | None:
-    shape, eps = list(use["normalized_shape"]), use["eps"]
-    normal = lambda x: functional.layer_norm(x, shape, eps=eps)  # noqa: E731
-    return _trailing(use, normal, use["bias"], shape)
-
-
-@rule(aten.rms_norm.default)
-def _rms_norm(use: Use) -> Recipe | None:
-    shape, eps = list(use["normalized_shape"]), use["eps"]
-    normal = lambda x: functional.rms_norm(x, shape, eps=eps)  # noqa: E731
-    return _trailing(use, normal, None, shape)
-
-
-def _trailing(
-    use: Use, normal: Callable[[Tensor], Tensor], bias: Any, shape: list[int]
-) -> Recipe | None:
-    out, size = use.out, use.size
-    total = lambda g: _summed_to(g, out, size, torch.Size(shape))  # noqa: E731
-    return _affine(use, normal, use["weight"], bias, total)
-
-
-def _over_channels(use: Use) -> Callable[[Tensor], Tensor] | None:
-    """From (B * each, C, *space) to (B, C)."""
-    out, size = use.out, use.size
-    if out.dim != 0:
-        return None
-
-    def total(g: Tensor) -> Tensor:
-        each = _summed(g, tuple(range(2, g.dim())))
-        if _plain(out):
-            return each
-        return each.unflatten(0, (out.outer, size, out.inner)).sum((0, 2))
-
-    return total
-
-
-@rule(aten.group_norm.default)
-def _group_norm(use: Use) -> Recipe | None:
-    total, groups, eps = _over_channels(use), use["num_groups"], use["eps"]
-    if total is None:
-        return None
-    normal = lambda x: functional.group_norm(x, groups, eps=eps)  # noqa: E731
-    return _affine(use, normal, use["weight"], use["bias"], total)
+    return Recipe((use["input"],) if scaled else (), weights, store, _dense)
 
 
 # Convolutions.
@@ -427,154 +315,80 @@ def _times(value: Any, dims: int) -> tuple[int, ...]:
 @rule(
     aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
     aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding,
+    aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input,
 )  # fmt: skip
 def _convolution(use: Use) -> Recipe | None:
-    shape = use.shape(use["weight"])
+    x, weight, bias, out, size = use["input"], use["weight"], use["bias"], use.out, use.size
+    shape, each = use.shape(weight), out.outer * out.inner
     dims = len(shape) - 2
-    if use["input"].meta["val"].dim() != dims + 2 or use.label(use["input"]) != use.out:
+    if x.meta["val"].dim() != dims + 2 or use.label(x) != out or out.dim != 0:
         return None
     stride, dilation = _times(use["stride"], dims), _times(use["dilation"], dims)
     padding, pads = use["padding"], list[int]()
     if isinstance(padding, str):
-        if padding == "same":  # one more on the far side of even kernels
-            for d, k in zip(reversed(dilation), reversed(shape[2:]), strict=True):
-                pads += [d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2]
-        padding = (0,) * dims
+        same = [d * (k - 1) * (padding == "same") for d, k in zip(dilation, shape[2:], strict=True)]
+        padding = [n // 2 for n in same]
+        pads = [n for m in reversed(same) for n in (0, m % 2)]  # for even kernels, on the far side
     geometry = Convolution(shape, stride, _times(padding, dims), dilation, int(use["groups"]))
-    return _patches(use, geometry, pads)
 
+    def patches(x: Tensor, g: Tensor) -> Form:
+        return Patches(functional.pad(x, pads) if any(pads) else x, g, geometry, each)
 
-def _patches(use: Use, geometry: Convolution, pads: list[int]) -> Recipe | None:
-    out, size = use.out, use.size
-    if out.dim != 0:
-        return None
-    weight, bias = use["weight"], use["bias"]
-    wanted = tuple(n for n in (weight, bias) if use.trains(n))
-    weighted, shifted = use.trains(weight), use.trains(bias)
-    each = out.outer * out.inner
+    def shift(g: Tensor) -> Form:  # of what is added to every channel
+        total = _summed(g, tuple(range(2, g.dim())))
+        return Dense(total if each == 1 else total.unflatten(0, (-1, each)).sum(1))
 
-    def store(*values: Tensor) -> Kept:
-        g, _ = _each_first(values[-1], out, size)
-        if not weighted:
-            return (g,)
-        x, _ = _each_first(values[0], out, size)
-        return functional.pad(x, pads) if any(pads) else x, g
-
-    def forms(*kept: Tensor) -> tuple[Form, ...]:
-        found = list[Form]()
-        if weighted:
-            x, g = kept
-            found.append(Patches(x, g, geometry, each))
-        return (*found, _channel_sums(kept[-1], each)) if shifted else tuple(found)
-
-    return Recipe((use["input"],) if weighted else (), wanted, store, forms)
-
-
-def _channel_sums(g: Tensor, each: int) -> Dense:
-    """The gradient of what is added to every channel, from (B * each, C, *space)."""
-    total = _summed(g, tuple(range(2, g.dim())))
-    return Dense(total if each == 1 else total.unflatten(0, (-1, each)).sum(1))
-
-
-@rule(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
-def _transposed(use: Use) -> Recipe | None:
-    """The convolution that goes back: input and output gradient change their places."""
-    shape, out, size = use.shape(use["weight"]), use.out, use.size
-    dims = len(shape) - 2
-    if use["input"].meta["val"].dim() != dims + 2 or use.label(use["input"]) != out or out.dim:
-        return None
-    stride, padding, dilation = (
-        _times(use[name], dims) for name in ("stride", "padding", "dilation")
-    )
-    geometry = Convolution(shape, stride, padding, dilation, int(use["groups"]))
-    if any(
-        more >= step
-        for more, step in zip(_times(use["output_padding"], dims), geometry.stride, strict=True)
-    ):
-        return None  # the way back would see more positions than there are
-    weight, bias = use["weight"], use["bias"]
-    wanted = tuple(n for n in (weight, bias) if use.trains(n))
-    weighted, shifted, each = use.trains(weight), use.trains(bias), out.outer * out.inner
-
-    def store(*values: Tensor) -> Kept:
-        g, _ = _each_first(values[-1], out, size)
-        return (_each_first(values[0], out, size)[0], g) if weighted else (g,)
-
-    def forms(*kept: Tensor) -> tuple[Form, ...]:
-        found: list[Form] = [Patches(kept[1], kept[0], geometry, each)] if weighted else []
-        return (*found, _channel_sums(kept[-1], each)) if shifted else tuple(found)
-
-    return Recipe((use["input"],) if weighted else (), wanted, store, forms)
+    form = patches
+    if "output_padding" in use.named:  # back: input and output gradient change their places
+        more = _times(use["output_padding"], dims)
+        if any(m >= s for m, s in zip(more, stride, strict=True)):
+            return None  # the way back would see more positions than there are
+        form = lambda x, g: patches(g, x)  # noqa: E731
+    own = lambda v: _each_first(v, out, size)  # noqa: E731
+    return _layer(use, (x, weight, bias), (own, own), (form, shift))
 
 
 # Weights that are spread over the examples.
 
 
-def _spread(use: Use, at: str, reads: tuple[Any, ...], factor: Callable[..., Tensor]) -> Recipe:
-    """factor: from the values read and the output's gradient to what is summed."""
-    weight, out, size = use[at], use.out, use.size
+@rule(aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.expand.default)
+def _spread(use: Use) -> Recipe | None:
+    target, out, size = use.node.target, use.out, use.size
+    both = [name for name in ("self", "other") if use.trains(use.named.get(name))]
+    if len(both) != 1:
+        return None
+    weight, reads, times = use[both[0]], (), 1
+    if target is aten.mul.Tensor:
+        other = use["other" if both == ["self"] else "self"]
+        if not isinstance(other, fx.Node):
+            return None
+        reads = (other,)
+    elif both == ["other"]:
+        times = use["alpha"] * (-1 if target is aten.sub.Tensor else 1)
     shape = use.shape(weight)
 
     def store(*values: Tensor) -> Kept:
-        return (_summed_to(factor(*values), out, size, shape),)
+        g = values[-1] if times == 1 else values[-1] * times
+        g = full_precision(g) * values[0] if reads else g
+        return (_summed_to(g, out, size, shape),)
 
-    nodes = tuple(n for n in reads if isinstance(n, fx.Node))
-    return Recipe(nodes, (weight,), store, _dense, small=bool(nodes))
-
-
-def _one_trained(use: Use) -> str | None:
-    """Which of two operands is made of weights, if not both are."""
-    both = [name for name in ("self", "other") if use.trains(use[name])]
-    return both[0] if len(both) == 1 else None
-
-
-@rule(aten.add.Tensor, aten.sub.Tensor)
-def _add(use: Use) -> Recipe | None:
-    at = _one_trained(use)
-    if at is None:
-        return None
-    sign = -1 if use.node.target is aten.sub.Tensor else 1
-    times = sign * use["alpha"] if at == "other" else 1
-    return _spread(use, at, (), (lambda g: g) if times == 1 else (lambda g: g * times))
-
-
-@rule(aten.mul.Tensor)
-def _mul(use: Use) -> Recipe | None:
-    at = _one_trained(use)
-    if at is None:
-        return None
-    other = use["other" if at == "self" else "self"]
-    if not isinstance(other, fx.Node):
-        return None
-    return _spread(use, at, (other,), lambda x, g: full_precision(g) * x)
-
-
-@rule(aten.expand.default)
-def _expand(use: Use) -> Recipe:
-    return _spread(use, "self", (), lambda g: g)
+    return Recipe(reads, (weight,), store, _dense)
 
 
 @rule(aten.repeat.default)
 def _repeat(use: Use) -> Recipe | None:
     """Copies of a weight one after another, along the examples and elsewhere."""
-    weight, out, size = use["self"], use.out, use.size
-    shape = use.shape(weight)
-    lead = len(use["repeats"]) - len(shape)
-    wide = (1,) * lead + tuple(shape)
+    weight, out, size, shape = use["self"], use.out, use.size, use.shape(use["self"])
+    wide = (1,) * (len(use["repeats"]) - len(shape)) + tuple(shape)
     if wide[out.dim] != out.inner:  # one example's entries are not one copy
         return None
 
     def store(g: Tensor) -> Kept:
-        first = examples_first(g, out, size)  # (B, ..., [outer, inner], ...)
-        if (out.outer, out.inner) != (1, 1):
-            first = first.movedim(out.dim + 1, 1).flatten(1, 1)  # (B, outer, ..., inner, ...)
-        else:
-            first = first.unsqueeze(1).unsqueeze(out.dim + 2)
-        for d, n in enumerate(wide):  # each dimension as copies of n
-            at = 2 + 2 * d
-            first = first.unflatten(at, (-1, n))
-        over = [1, *range(2, first.dim(), 2)]
-        return (_summed(first, over).reshape(size, *shape),)
+        sizes = list[int]()  # of each dimension: copies, and what is copied
+        for d, n in enumerate(wide):
+            sizes += [out.outer, size, n] if d == out.dim else [g.shape[d] // max(n, 1), n]
+        first = g.reshape(sizes).movedim(2 * out.dim + 1, 0)
+        return (_summed(first, range(1, first.dim(), 2)).reshape(size, *shape),)
 
     return Recipe((), (weight,), store, _dense)
 
@@ -593,11 +407,10 @@ class Recurrent:
     def __init__(self, use: Use) -> None:
         self.use, self.mode = use, use["mode"]
         self.directions = 2 if use["bidirectional"] else 1
-        each = 4 if use["has_biases"] else 2
-        parts = self.directions * int(use["num_layers"])
-        params = list(use["params"])
+        each, params = 4 if use["has_biases"] else 2, list(use["params"])
         self.weights = [
-            params[i * each : (i + 1) * each] + [None] * (4 - each) for i in range(parts)
+            params[start : start + each] + [None] * (4 - each)
+            for start in range(0, each * self.directions * int(use["num_layers"]), each)
         ]
 
     def read(self, part: int) -> list[Any]:
@@ -605,8 +418,7 @@ class Recurrent:
         return [(self.use.node, part, i) for i in range(3 if self.mode == "GRU" else 2)]
 
     def recipe(self, part: int) -> Recipe:
-        w_ih, w_hh, b_ih, b_hh = self.weights[part]
-        wanted = [self.use.trains(w) for w in (w_ih, w_hh, b_ih, b_hh)]
+        wanted = [self.use.trains(w) for w in self.weights[part]]
         chosen = [w for w, yes in zip(self.weights[part], wanted, strict=True) if yes]
         label, size = self.use.label(self.use["x"]).at(0), self.use.size
 
@@ -628,51 +440,37 @@ class Recurrent:
         return Recipe(tuple(self.read(part)), tuple(chosen), store, forms)
 
     def write(
-        self, graph: fx.Graph, env: dict[Any, Any], tapped: Callable[[Any, Any], Any]
+        self, graph: fx.Graph, env: dict[Any, Any], tapped: Callable[[Any, Any], None]
     ) -> None:
         """Put the layer's steps into a graph; tapped: to tap a value under the name of a site."""
         use, call = self.use, graph.call_function
-        hx, x = list(use["hx"]), env[use["x"]]
+        hx, x, outs = list(use["hx"]), env[use["x"]], list[Any]()
         if not use["batch_first"]:
             x = call(torch.transpose, (x, 0, 1))
         ends: list[list[Any]] = [[] for _ in hx]
-        for layer in range(int(use["num_layers"])):
-            if layer and use["dropout"] and use["train"]:
+        for part, weights in enumerate(self.weights):
+            layer, direction = divmod(part, self.directions)
+            if direction == 0 and layer and use["dropout"] and use["train"]:
                 x = call(torch.dropout, (x, float(use["dropout"]), True))
-            outs = []
-            for direction in range(self.directions):
-                part = layer * self.directions + direction
-                w_ih, w_hh, b_ih, b_hh = (w if w is None else env[w] for w in self.weights[part])
-                sequence = call(torch.flip, (x, [1])) if direction else x
-                projected = call(functional.linear, (sequence, w_ih, b_ih))
-                projected = tapped((use.node, part), projected)
-                states = [call(torch.select, (env[state], 0, part)) for state in hx]
-                found = call(_steps, (self.mode, projected, w_hh, b_hh, *states))
-                out = call(operator.getitem, (found, 0))
-                outs.append(call(torch.flip, (out, [1])) if direction else out)
-                for i, end in enumerate(ends):
-                    end.append(call(operator.getitem, (found, 1 + i)))
-                for i, name in enumerate(self.read(part)):
-                    at = 1 + len(hx) + i - 1
-                    env[name] = call(operator.getitem, (found, at)) if i else sequence
-            x = call(torch.cat, (outs, 2)) if len(outs) > 1 else outs[0]
+            w_ih, w_hh, b_ih, b_hh = (w if w is None else env[w] for w in weights)
+            sequence = call(torch.flip, (x, [1])) if direction else x
+            projected = call(functional.linear, (sequence, w_ih, b_ih))
+            tapped((use.node, part), projected)
+            states = [call(torch.select, (env[state], 0, part)) for state in hx]
+            found = call(recurrence, (self.mode, projected, w_hh, b_hh, *states))
+            # Outputs, last states, and what the layer's forms read.
+            out, *rest = (
+                call(operator.getitem, (found, i)) for i in range(len(hx) + len(self.read(part)))
+            )
+            outs.append(call(torch.flip, (out, [1])) if direction else out)
+            for end, state in zip(ends, rest, strict=False):
+                end.append(state)
+            env.update(zip(self.read(part), [sequence, *rest[len(hx) :]], strict=True))
+            if direction == self.directions - 1:
+                x, outs = call(torch.cat, (outs, 2)) if len(outs) > 1 else outs[0], []
         if not use["batch_first"]:
             x = call(torch.transpose, (x, 0, 1))
         env[use.node] = (x, *(call(torch.stack, (end,)) for end in ends))
-
-
-def _steps(
-    mode: str, projected: Tensor, weight: Tensor, bias: Tensor | None, *state: Tensor
-) -> tuple[Tensor, ...]:
-    """Outputs, last states, and what the layer's forms read."""
-    outs, last, read = recurrence(mode, projected, state, (weight, bias))
-    return (outs, *last, *read)
-
-
-def recurrent(use: Use) -> Recurrent | None:
-    """The recurrent layer that a node is, if it is one."""
-    layer = use.node.target is torch.ops.tightrope.recurrent.default
-    return Recurrent(use) if layer else None
 
 
 # Any other operator.
@@ -689,7 +487,7 @@ def one_node(use: Use) -> Recipe:
     weights = tuple(dict.fromkeys(n for n in nodes if use.trains(n)))
     numbers = {n: number_of(n, 1) for n in nodes}  # sizes, of one example
     reads = tuple(dict.fromkeys(n for n in nodes if numbers[n] is None))
-    rows = tuple(n for n in reads if has_rows(use.label(n)))
+    rows = tuple(n for n in reads if isinstance(use.label(n), Rows))
     target: Any = node.target
 
     def store(*values: Tensor) -> Kept:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, fx, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, _engine_run_backward, get_gradient_edge
 
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
@@ -33,36 +32,26 @@ from tightrope.train.gradients.forms import (
 )
 from tightrope.train.gradients.graph import (
     RESHAPES,
-    attribute,
     check_outputs,
-    first_label,
+    copy_node,
     flat_function,
+    inputs_for,
     is_floating,
-    is_public,
     needed_for,
     number_of,
     step_back,
 )
 from tightrope.train.gradients.rounding import full_precision, no_autocast, no_graph
-from tightrope.train.gradients.sites import (
-    Recipe,
-    Recurrent,
-    Use,
-    has_rows,
-    over_examples,
-    recipe,
-    recurrent,
-)
+from tightrope.train.gradients.sites import Recipe, Recurrent, Use, over_examples, recipe
 from tightrope.train.program.capture import Program
-from tightrope.train.program.labels import Unknown
+from tightrope.train.program.labels import PUBLIC, Rows, Unknown
 
 __all__ = ["ClippedSums", "Passed", "losses_of", "public_updates"]
 
 aten = torch.ops.aten
 
 
-@dataclass(frozen=True)
-class Passed:
+class Passed(NamedTuple):
     """What one forward and backward pass leave: losses, and what each site has stored."""
 
     losses: tuple[Tensor, ...]
@@ -70,8 +59,14 @@ class Passed:
     values: tuple[Tensor, ...]  # that weights were made from, where that is differentiated
 
 
-@dataclass(frozen=True)
-class _Made:
+class _Site(NamedTuple):
+    """A node at which weights meet rows, or a part of a recurrent layer."""
+
+    node: Any
+    recipe: Recipe
+
+
+class _Made(NamedTuple):
     """How a value that meets rows is made of parameters.
 
     source: the last value that is more than a cast, a view or a transpose of something before it.
@@ -102,9 +97,16 @@ class ClippedSums:
         self._made_of = self._find_made()
         self._recurrent: dict[fx.Node, Recurrent] = {}
         self.sites = self._find_sites()
-        self._origin = {w: self._origin_of(w) for site in self.sites for w in site.weights}
-        self._pulls = self._find_pulls()
+        self._origin = {w: _origin_of(w) for site in self.sites for w in site.recipe.weights}
+        # For what is computed from parameters: the way back, for each example by itself.
+        self._pulls: dict[fx.Node, Pull | PublicRows] = {
+            s: (PublicRows if _picks_few(s) else Pull)(self, s)
+            for s in dict.fromkeys(made.source for made in self._origin.values())
+            if s.op == "call_function"
+        }
         self._run, self.places, self._constants = self._write()
+        self._taps = [self._taps_of(number) for number in range(len(program.losses))]
+        self.has_recurrent = bool(self._recurrent)  # runs step by step over positions
         # Where each rank has a part: what it keeps of each sum, and how it gets a whole weight.
         self.keep: Callable[[int, Tensor], Tensor] | None = None
         self.weight: Callable[[int], Tensor] = lambda row: self.parameters[row].detach()
@@ -148,155 +150,110 @@ class ClippedSums:
             if node.op != "call_function" or node.target is aten.detach.default:
                 continue
             sources = [found[n] for n in node.all_input_nodes if n in found]
-            if sources and is_public(self.labels[node]) and is_floating(node):
+            if sources and _is_public(self.labels[node]) and is_floating(node):
                 found[node] = frozenset().union(*sources)
         return found
 
-    def _find_sites(self) -> list[Site]:
+    def _find_sites(self) -> list[_Site]:
         """All nodes at which weights meet rows, on the way to a loss."""
-        needed, sites = needed_for(self.program.losses), list[Site]()
+        needed, sites = needed_for(self.program.losses), list[_Site]()
         for node in self.program.module.graph.nodes:
             if node not in needed or node.op != "call_function" or node in self._made_of:
                 continue
             if node.target is aten.detach.default or not is_floating(node):
                 continue
-            layer = recurrent(Use(node, self.labels, self._made_of.keys(), self.size))
-            if layer is not None:  # run in one way, whether its weights are trained or not
-                self._recurrent[node] = layer
-                for part in range(len(layer.weights)):
-                    sites.append(Site((node, part), layer.recipe(part)))
+            use = Use(node, self.labels, self._made_of.keys(), self.size)
+            if node.target is torch.ops.tightrope.recurrent.default:
+                # Run in one way, whether its weights are trained or not.
+                layer = self._recurrent[node] = Recurrent(use)
+                sites += [_Site((node, i), layer.recipe(i)) for i in range(len(layer.weights))]
             elif any(n in self._made_of for n in node.all_input_nodes):
-                if is_public(self.labels[node]) or not has_rows(first_label(self.labels[node])):
+                label = self.labels[node]
+                if not isinstance(label[0] if isinstance(label, tuple) else label, Rows):
                     raise Unknown(f"{node.target} makes of weights what is not known to be rows")
-                use = Use(node, self.labels, self._made_of.keys(), self.size)
                 check_outputs(node)
-                sites.append(Site(node, recipe(use)))
+                sites.append(_Site(node, recipe(use)))
         return sites
-
-    def _origin_of(self, weight: fx.Node) -> _Made:
-        node, turned = weight, False
-        while node.op == "call_function":
-            step = step_back(node)
-            if step is None:
-                break
-            node, flips = step
-            turned ^= flips
-        return _Made(node, turned)
-
-    def _find_pulls(self) -> dict[fx.Node, Pull | PublicRows]:
-        """For what is computed from parameters: the way back, for each example by itself."""
-        sources = dict.fromkeys(made.source for made in self._origin.values())
-        return {
-            s: (PublicRows if _picks_few(s) else Pull)(self, s)
-            for s in sources if s.op == "call_function"
-        }  # fmt: skip
 
     def _write(self) -> tuple[Callable[..., Any], list[Any], list[Tensor]]:
         """The forward pass as one flat Python function, and what it is called with."""
-        program, graph = self.program, fx.Graph()
-        env: dict[Any, Any] = {}
-        wanted = [*program.losses, *(n for pull in self._pulls.values() for n in pull.reads)]
+        program = self.program
         read = [n for site in self.sites for n in site.recipe.reads if isinstance(n, fx.Node)]
-        needed = needed_for([*wanted, *read])
-        sites = {site.node for site in self.sites}
-        places = [p for p in program.places if p.node in needed]
-        for place in places:
-            env[place.node] = graph.placeholder(place.node.name)
-        constants: list[Tensor] = []
-        taps: dict[Any, fx.Node] = {}
+        pulled = [n for pull in self._pulls.values() for n in pull.reads]
+        needed = needed_for([*program.losses, *pulled, *read])
+        graph, env, places, constants = inputs_for(program, needed)
+        sites, taps = {site.node for site in self.sites}, dict[Any, fx.Node]()
 
-        def tapped(name: Any, value: fx.Node) -> fx.Node:
-            value = graph.call_function(_tapped, (value,))
-            taps[name] = graph.call_function(_edge_of, (value,))
-            return value
+        def tapped(name: Any, value: fx.Node) -> None:
+            taps[name] = graph.call_function(_tap, (value,))
 
         for node in program.module.graph.nodes:
             if node not in needed or node in env or node.op == "output":
                 continue
-            if node.op == "get_attr":
-                env[node] = graph.placeholder(node.name)
-                constants.append(attribute(program.module, str(node.target)))
-                continue
             number = number_of(node, self.size)
             if number is not None:
                 env[node] = number
-                continue
-            if node in self._recurrent:
+            elif node in self._recurrent:
                 self._recurrent[node].write(graph, env, tapped)
-                continue
-            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: env[n])  # type: ignore[no-untyped-call]
-            target = RESHAPES.get(node.target, node.target)
-            env[node] = graph.call_function(target, args, kwargs)
-            if node in sites:
-                env[node] = tapped(node, env[node])
+            else:
+                copy_node(graph, env, node, RESHAPES)
+                if node in sites:
+                    tapped(node, env[node])
         reads = [tuple(env[n] for n in site.recipe.reads) for site in self.sites]
-        values = [env[n] for pull in self._pulls.values() for n in pull.reads]
-        edges = [taps[site.node] for site in self.sites]
-        graph.output((tuple(env[n] for n in program.losses), edges, reads, tuple(values)))
+        losses, values = (tuple(env[n] for n in nodes) for nodes in (program.losses, pulled))
+        graph.output((losses, [taps[site.node] for site in self.sites], reads, values))
         return flat_function(graph), places, constants
 
-    @property
-    def has_recurrent(self) -> bool:
-        """Whether a layer runs step by step over its positions."""
-        return bool(self._recurrent)
+    def _taps_of(self, number: int) -> list[int]:
+        """Sites at which weights of one loss enter."""
+        made, own = self._made_of, self._groups[number]
+        return [
+            i for i, site in enumerate(self.sites)
+            if len(self._groups) == 1 or any(made[w] & own for w in site.recipe.weights)
+        ]  # fmt: skip
 
     # Running.
 
     def inputs(self, leaves: Sequence[Tensor]) -> list[Tensor]:
         """What `passes` is called with: weights and other tensors as they are now, and a batch."""
-        batch, found = iter(leaves), list[Tensor]()
+        batch, tensor = iter(leaves), self.program.tensor
         given = {p.node: next(batch) for p in self.program.places if p.kind == "batch"}
-        for place in self.places:
-            if place.kind == "batch":
-                found.append(given[place.node])
-            else:
-                found.append(self.program.tensor(place).detach())
-        return found + self._constants
+        return [
+            given[place.node] if place.kind == "batch" else tensor(place).detach()
+            for place in self.places
+        ] + self._constants
 
     def blank_leaves(self) -> list[Tensor]:
         """Zeros in the shapes of a batch."""
-        found = list[Tensor]()
-        for place in self.program.places:
-            if place.kind == "batch":
-                value = place.node.meta["val"]
-                shape = (self.size, *(int(n) for n in value.shape[1:]))
-                found.append(torch.zeros(shape, dtype=value.dtype, device=value.device))
-        return found
+        values = [p.node.meta["val"] for p in self.program.places if p.kind == "batch"]
+        return [
+            torch.zeros((self.size, *(int(n) for n in v.shape[1:])), dtype=v.dtype, device=v.device)
+            for v in values
+        ]
 
     def passes(self, *inputs: Tensor) -> Passed:
         """Forward and backward pass; a function of tensors that may be traced."""
         with torch.enable_grad():
             losses, taps, reads, values = self._run(*inputs)
         gradients: list[Tensor | None] = [None] * len(taps)
-        for number, loss in enumerate(losses):
-            chosen = self._taps_of(number, taps)
-            if loss.requires_grad and chosen:
-                last = number == len(losses) - 1
-                found = _gradients(loss, [taps[i] for i in chosen], keep=not last)
-                for i, g in zip(chosen, found, strict=True):
+        for number, (loss, own) in enumerate(zip(losses, self._taps, strict=True)):
+            if loss.requires_grad and own:
+                # torch.autograd.grad, in two thirds of its time
+                found = _engine_run_backward(
+                    (loss,), (torch.ones_like(loss),), number < len(losses) - 1, False,
+                    tuple(taps[i] for i in own), allow_unreachable=True, accumulate_grad=False,
+                )  # fmt: skip
+                for i, g in zip(own, found, strict=True):
                     gradients[i] = g
         taps.clear()
-        kept: list[tuple[Tensor, ...] | None] = []
+        kept = list[tuple[Tensor, ...] | None]()
         with no_graph():
             for i, site in enumerate(self.sites):
-                g = gradients[i]
-                gradients[i] = None
-                if g is None:
-                    kept.append(None)
-                    continue
-                kept.append(site.recipe.store(*(v.detach() for v in reads[i]), g))
-                reads[i] = ()
+                g, gradients[i] = gradients[i], None
+                own_reads, reads[i] = reads[i], ()
+                made = None if g is None else site.recipe.store(*[v.detach() for v in own_reads], g)
+                kept.append(made)
         return Passed(tuple(v.detach() for v in losses), kept, tuple(v.detach() for v in values))
-
-    def _taps_of(self, number: int, taps: list[Any]) -> list[int]:
-        """Taps at which weights of one loss enter."""
-        if len(self._groups) == 1:
-            return list(range(len(taps)))
-        own = self._groups[number]
-        return [
-            i for i, site in enumerate(self.sites)
-            if any(self._made_of[w] & own for w in site.recipe.weights)
-        ]  # fmt: skip
 
     def total(
         self,
@@ -327,9 +284,8 @@ class ClippedSums:
             passed = self.passes(*self.inputs(leaves))
         return self.total(passed, present, clip, chain), losses_of(passed)
 
-    # From what was stored to forms, one for each parameter.
-
     def forms(self, passed: Passed) -> dict[int, Form]:
+        """From what was stored to forms, one for each parameter."""
         lists: dict[int, list[Form]] = defaultdict(list)
         pulled: dict[fx.Node, list[Form]] = defaultdict(list)
         for site, kept in zip(self.sites, passed.kept, strict=True):
@@ -353,16 +309,18 @@ class ClippedSums:
         return {row: combine(forms, self.parameters[row].shape) for row, forms in lists.items()}
 
 
-@dataclass(frozen=True)
-class Site:
-    """A node at which weights meet rows, or a part of a recurrent layer."""
+def _is_public(label: Any) -> bool:
+    return all(one == PUBLIC for one in label) if isinstance(label, tuple) else label == PUBLIC
 
-    node: Any
-    recipe: Recipe
 
-    @property
-    def weights(self) -> tuple[fx.Node, ...]:
-        return self.recipe.weights
+def _origin_of(weight: fx.Node) -> _Made:
+    made = _Made(weight, False)
+    while made.source.op == "call_function":
+        step = step_back(made.source)
+        if step is None:
+            break
+        made = _Made(step[0], made.turned ^ step[1])
+    return made
 
 
 @final
@@ -378,30 +336,23 @@ class Pull:
         self.shape = torch.Size(int(n) for n in source.meta["val"].shape)
         needed = needed_for([source], inside=made)
         inner = [n for n in sums.program.module.graph.nodes if n in needed and n in made]
-        own = [n for n in inner if n.op == "placeholder"]
         outside = dict.fromkeys(m for n in inner for m in n.all_input_nodes if m not in made)
-        self.reads = tuple(n for n in outside if number_of(n, sums.size) is None)
         env: dict[fx.Node, Any] = {n: number_of(n, sums.size) for n in outside}
+        self.reads = tuple(n for n, number in env.items() if number is None)
         at = {row: graph.placeholder(f"weight{row}") for row in self.rows}
-        for n in own:
-            (row,) = made[n]
-            env[n] = at[row]
-        for n in self.reads:
-            env[n] = graph.placeholder(n.name)
+        env |= {n: graph.placeholder(n.name) for n in self.reads}
         for n in inner:
-            if n.op == "call_function":
-                args, kwargs = fx.map_arg((n.args, n.kwargs), lambda m: env[m])  # type: ignore[no-untyped-call]
-                env[n] = graph.call_function(_PULLED.get(n.target, n.target), args, kwargs)
+            if n.op == "placeholder":
+                (row,) = made[n]
+                env[n] = at[row]
+            else:
+                copy_node(graph, env, n, _PULLED)
         graph.output(env[source])
         self._run, self._sums = flat_function(graph), sums
 
     def __call__(self, form: Form, values: list[Tensor]) -> list[tuple[int, Form]]:
         weights = [self._sums.weight(row) for row in self.rows]
-
-        def made(*given: Tensor) -> Tensor:
-            return self._run(*given, *values)  # type: ignore[no-any-return]
-
-        out, back = torch.func.vjp(made, *weights)
+        out, back = torch.func.vjp(lambda *given: self._run(*given, *values), *weights)
         dense = form.dense().to(out.dtype)
         found = over_examples(back)(dense.reshape(len(dense), *self.shape))
         return [(row, Dense(full_precision(g))) for row, g in zip(self.rows, found, strict=True)]
@@ -453,23 +404,15 @@ def public_updates(
     program: Program, labels: dict[fx.Node, Any]
 ) -> Callable[[], list[tuple[str, Tensor]]]:
     """A function that computes the new values of the buffers, from what is public alone."""
-    graph, env = fx.Graph(), dict[fx.Node, Any]()
     needed = needed_for([node for _, node in program.updates])
-    places = [p for p in program.places if p.node in needed]
-    for place in places:
-        env[place.node] = graph.placeholder(place.node.name)
-    constants: list[Tensor] = []
+    graph, env, places, constants = inputs_for(program, needed)
     for node in program.module.graph.nodes:
         if node not in needed or node in env:
             continue
-        if node in labels and not is_public(labels[node]):
+        if node in labels and not _is_public(labels[node]):
             raise Unknown(f"{node.target} is not public, and a buffer is made of it")
-        if node.op == "get_attr":
-            env[node] = graph.placeholder(node.name)
-            constants.append(attribute(program.module, str(node.target)))
-        elif node.op == "call_function":
-            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: env[n])  # type: ignore[no-untyped-call]
-            env[node] = graph.call_function(node.target, args, kwargs)
+        if node.op == "call_function":
+            copy_node(graph, env, node)
     graph.output(tuple(env[node] for _, node in program.updates))
     run, names = flat_function(graph), [name for name, _ in program.updates]
 
@@ -481,28 +424,15 @@ def public_updates(
     return updates
 
 
-# Running.
+def _tap(out: Any) -> GradientEdge | Tensor:
+    """Where the gradient of a site's output arrives, at which the backward pass ends or passes by.
 
-
-def _tapped(out: Any) -> Any:
-    """The output of a site, at which the backward pass ends or passes by."""
+    An edge keeps no tensor; a leaf's would.
+    """
     tensor = out[0] if isinstance(out, tuple | list) else out
     if not tensor.requires_grad:
         tensor.requires_grad_()
-    return out
-
-
-def _edge_of(out: Any) -> GradientEdge | Tensor:
-    """Where the gradient of a tensor arrives; it keeps no tensor but a leaf, as its edge would."""
-    tensor = out[0] if isinstance(out, tuple | list) else out
     return tensor if tensor.is_leaf else get_gradient_edge(tensor)
-
-
-def _gradients(
-    losses: Tensor, taps: list[GradientEdge | Tensor], *, keep: bool
-) -> tuple[Tensor | None, ...]:
-    ones = torch.ones_like(losses)
-    return torch.autograd.grad(losses, taps, ones, retain_graph=keep, allow_unused=True)
 
 
 def losses_of(passed: Passed) -> Tensor:

@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-from tightrope.guarantee.loss.lattice.inverse import epsilon
-from tightrope.guarantee.loss.lattice.law import (
-    Explanation,
-    LatticeLaw,
-    OneSide,
-    build,
-    explain,
-    law_at,
-    log_delta,
-    one_side,
-)
+from tightrope.guarantee.loss.lattice.answers import epsilon, law_at, log_delta
+from tightrope.guarantee.loss.lattice.law import LatticeLaw, OneSide, build, one_side
 
-__all__ = [
-    "Explanation",
-    "LatticeLaw",
-    "OneSide",
-    "build",
-    "epsilon",
-    "explain",
-    "law_at",
-    "log_delta",
-    "one_side",
-]
+__all__ = ["LatticeLaw", "OneSide", "build", "epsilon", "law_at", "log_delta", "one_side"]

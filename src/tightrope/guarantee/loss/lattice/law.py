@@ -6,55 +6,41 @@ step. Rare large losses are summed beside the lattice (`jumps`), which keeps the
 T * rate << 1 within reach.
 
 Error: each bound contains the rounding of FFT and sums, the mass that wraps around, and, for the
-upper one, the mass given away beyond the last loss and the last number of jumps; `explain` lists
-them. What is left between the two bounds is discretisation, and shrinks with the step.
+upper one, the mass given away beyond the last loss and the last number of jumps. What is left
+between the two bounds is discretisation, and shrinks with the step.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 
-from tightrope.errors import ContradictoryMethods, NotCertified
+from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
-    Components,
     JumpLaw,
     Jumps,
     Side,
     infinite_log_mass,
-    largest_loss,
-    mirrored,
 )
-from tightrope.guarantee.loss.lattice.blocks import COARSER, MAX_SIZE, Blocks
-from tightrope.guarantee.loss.lattice.plan import LatticePlan, best_plan, guesses
-from tightrope.guarantee.loss.lattice.sketch import Sketch, log_choose
+from tightrope.guarantee.loss.lattice.blocks import Blocks
+from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
+from tightrope.guarantee.loss.lattice.plan import (
+    COARSER,
+    MAX_SIZE,
+    LatticePlan,
+    Sketch,
+    SketchPart,
+    log_choose,
+)
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.lattice import LatticeMeasure, compound, fitted
+from tightrope.numerics.lattice import LatticeMeasure, fitted
 from tightrope.numerics.lattice_tail import TailLadder, tail_table
-from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP
-from tightrope.validate import FloatArray
-
-__all__ = [
-    "MANY_KINDS",
-    "MAX_KINDS",
-    "Explanation",
-    "LatticeLaw",
-    "OneSide",
-    "build",
-    "counted",
-    "explain",
-    "law_at",
-    "log_delta",
-    "one_side",
-    "compound_jumps",
-    "log_jump_sum",
-]
 
 
 # ---- one side of the law
@@ -79,7 +65,7 @@ class OneSide:
         """ln of what the upper bound adds for everything that is not followed."""
         if epsilon >= self.highest:
             return self.log_left_out
-        chernoff = self.log_moment - self.plan.rate * epsilon
+        chernoff = self.log_moment - self.plan.split.saddle.rate * epsilon
         return float(np.logaddexp(self.log_left_out, chernoff))
 
     def log_upper(self, epsilon: float) -> float:
@@ -96,20 +82,17 @@ class OneSide:
 
     def log_value(self, epsilon: float) -> tuple[float, float]:
         """ln of delta as computed on this side, and ln of the bound on its numerical error."""
-        if epsilon not in self._seen:
-            self._seen[epsilon] = self._log_value(epsilon)
-        return self._seen[epsilon]
-
-    def _log_value(self, epsilon: float) -> tuple[float, float]:
+        if epsilon in self._seen:
+            return self._seen[epsilon]
         sign = 1.0 if self.side == "upper" else -1.0
         at = epsilon - sign * self.spare
         values, errors = [], []
-        if self.plan.followed:
+        if self.plan.split.followed:
             value, error = self.tables[0].log_call(np.array([at]))
             values.append(float(value[0]))
             errors.append(float(error[0]))
         for k, law in enumerate(self.laws, start=1):
-            ways = 0.0 if law.fft else log_choose(self.plan.components[0][1], k)
+            ways = 0.0 if law.fft else log_choose(self.plan.goal.components[0][1], k)
             value_k, error_k = log_jump_sum(law, self.tables[k].log_call, at, self.side)
             values.append(value_k + ways)
             errors.append(error_k + ways)
@@ -120,35 +103,38 @@ class OneSide:
         size = max(ladder.size for ladder in self.tables)
         rounding = math.log(ULP * (2.0 * size + 2000.0))
         errors += [self.log_infinite + math.log(1e-14), total + rounding]
-        return total, float(np.logaddexp.reduce(errors)) + self.spare
+        self._seen[epsilon] = total, float(np.logaddexp.reduce(errors)) + self.spare
+        return self._seen[epsilon]
 
 
 def one_side(plan: LatticePlan, side: Side) -> OneSide:
     small = _Small(plan, side)
     tables = small.tables()
-    pair, count = plan.components[0]
+    pair, count = plan.goal.components[0]
     log_moment, highest = -math.inf, -math.inf
-    if not plan.followed:
-        log_moment, highest = _log_moment(plan), _highest(plan)
+    if not plan.split.followed:
+        cut = list(zip(plan.goal.components, plan.cuts, strict=True))
+        tops = [n * pair.largest_up_to(end) for (pair, n), end in cut]
+        log_moment, highest = _log_moment(plan), math.fsum(tops) * (1.0 + 1e-14)
     given, log_more = [], -math.inf
-    if plan.jumps:
+    if plan.split.jumps:
         laws = _jump_laws(plan, side)
         given.append(pair.log_beyond(plan.last) + math.log(count))
-        if plan.jumps < count:
-            k = plan.jumps + 1
+        if plan.split.jumps < count:
+            k = plan.split.jumps + 1
             log_more = log_choose(count, k) + k * pair.log_beyond(plan.cuts[0])
             given.append(log_more)
     else:
         laws = ()
         given += [
             p.log_beyond(end) + math.log(n)
-            for (p, n), end in zip(plan.components, plan.cuts, strict=True)
+            for (p, n), end in zip(plan.goal.components, plan.cuts, strict=True)
             if p.is_endless
         ]
-    left_out = [(p.log_left_out, n) for p, n in plan.components]
+    left_out = [(p.log_left_out, n) for p, n in plan.goal.components]
     given += [log + math.log(n) for log, n in left_out if log > -math.inf]
     log_given = float(np.logaddexp.reduce(given)) if given else -math.inf
-    infinite = infinite_log_mass(plan.components)
+    infinite = infinite_log_mass(plan.goal.components)
     log_infinite = infinite.upper if side == "upper" else infinite.lower
     return OneSide(
         plan,
@@ -164,22 +150,13 @@ def one_side(plan: LatticePlan, side: Side) -> OneSide:
     )
 
 
-def _highest(plan: LatticePlan) -> float:
-    """Largest sum of the small losses, rounded up."""
-    tops = [
-        n * pair.largest_up_to(cut)
-        for (pair, n), cut in zip(plan.components, plan.cuts, strict=True)
-    ]
-    return math.fsum(tops) * (1.0 + 1e-14)
-
-
 def _log_moment(plan: LatticePlan) -> float:
     """ln of a bound on E[e^{rate L}] of the sum of small losses: under Q it is convex in e^L."""
-    if plan.rate == 0.0:
+    if plan.split.saddle.rate == 0.0:
         return 0.0
     logs = [
-        n * _jumps_of(pair).log_moment(plan.rate, cut)
-        for (pair, n), cut in zip(plan.components, plan.cuts, strict=True)
+        n * _jumps_of(pair).log_moment(plan.split.saddle.rate, cut)
+        for (pair, n), cut in zip(plan.goal.components, plan.cuts, strict=True)
     ]
     return math.fsum(logs) + 1e-12 * (1.0 + math.fsum(abs(log) for log in logs))
 
@@ -194,7 +171,7 @@ def _spare(plan: LatticePlan) -> float:
     """
     if not plan.compound:
         return 0.0
-    return 2.1 * plan.jumps * math.exp(plan.components[0][0].log_beyond(plan.cuts[0]))
+    return 2.1 * plan.split.jumps * math.exp(plan.goal.components[0][0].log_beyond(plan.cuts[0]))
 
 
 def _jumps_of(pair: AbstractLossPair) -> Jumps:
@@ -204,17 +181,21 @@ def _jumps_of(pair: AbstractLossPair) -> Jumps:
 
 def _jump_laws(plan: LatticePlan, side: Side) -> tuple[JumpLaw, ...]:
     """The sum of 1, 2, ... jumps."""
-    jumps = _jumps_of(plan.components[0][0])
+    jumps = _jumps_of(plan.goal.components[0][0])
     (begin, *_), (first, cells) = plan.cuts, plan.cells
     if plan.compound:
         step, size = plan.jump_lattice
-        count = plan.components[0][1]
+        count = plan.goal.components[0][1]
         args = (begin, plan.last, step, size, plan.jump_tilt, side)
         return (compound_jumps(jumps, count, *args),)
     laws = [jumps.one(begin, plan.last, first, side)]
-    if plan.jumps > 1:
-        laws += jumps.several((begin, plan.last), cells, plan.jumps, plan.jump_tilt, side)
+    if plan.split.jumps > 1:
+        laws += jumps.several((begin, plan.last), cells, plan.split.jumps, plan.jump_tilt, side)
     return tuple(laws)
+
+
+# the measures that compose to all steps of a kind but so many
+Factors = Callable[[int], list[tuple[LatticeMeasure, int]]]
 
 
 class _Small:
@@ -222,54 +203,54 @@ class _Small:
 
     def __init__(self, plan: LatticePlan, side: Side) -> None:
         self.plan, self.side = plan, side
-        self.parts, jumps = plan.sketch.parts, plan.jumps
+        self.parts, jumps = plan.split.small.parts, plan.split.jumps
         if plan.compound:  # all sums of jumps share one composition, from below the shortest
             losses, logs, count = self.parts[0]
-            short = count - (plan.jumps if side == "lower" else 0)
+            short = count - (plan.split.jumps if side == "lower" else 0)
             self.parts, jumps = ((losses, logs, short),), 0
         self.skipped = [jumps, *[0] * (len(self.parts) - 1)]
-        self.steps: dict[float, list[Blocks]] = {}
+        self.steps: dict[float, list[Factors]] = {}
 
-    def _blocks(self, rate: float) -> list[Blocks]:
-        """The blocks of each component at one tilt; those of the last tilt are kept."""
+    def _blocks(self, rate: float) -> list[Factors]:
+        """The measures of each component at one tilt; those of the last tilt are kept."""
+        plan = self.plan
         if rate not in self.steps:
-            plan = self.plan
             self.steps.clear()
             self.steps[rate] = [
-                Blocks(
-                    pair,
-                    self.side,
-                    rate,
-                    cut,
-                    Sketch((part,)),
-                    plan.step,
-                    plan.levels,
-                    jumps,
-                    plan.nats,
-                )
+                self._of_one(pair, rate, cut, part, jumps)
                 for (pair, _), cut, part, jumps in zip(
-                    plan.components, plan.cuts, self.parts, self.skipped, strict=True
+                    plan.goal.components, plan.cuts, self.parts, self.skipped, strict=True
                 )
             ]
         return self.steps[rate]
 
+    def _of_one(
+        self, pair: AbstractLossPair, rate: float, cut: float, part: SketchPart, jumps: int
+    ) -> Factors:
+        plan, count = self.plan, part[2]
+        if plan.levels:
+            sketch, rest = Sketch((part,)), (plan.step, plan.levels, jumps, plan.nats)
+            return Blocks(pair, self.side, rate, cut, sketch, *rest).factors
+        measure = pair.measure(self.side, plan.step, rate, cut)
+        return lambda skip: [(measure, count - skip)] if count > skip else []
+
     def tables(self) -> tuple[TailLadder, ...]:
         """Tables of the composition of all but 0, 1, ... steps, a ladder of tilts each."""
-        plan = self.plan
-        skips = [1] * min(plan.jumps, 1) if plan.compound else list(range(1, plan.jumps + 1))
+        split, compound = self.plan.split, self.plan.compound
+        skips = [1] * min(split.jumps, 1) if compound else list(range(1, split.jumps + 1))
         ladders = [TailLadder() for _ in range(1 + len(skips))]
-        if plan.followed:
-            ladders[0].add(tail_table(self._composed(plan.rate, 0)))
-        for rate in plan.ladder:
+        if split.followed:
+            ladders[0].add(tail_table(self._composed(split.saddle.rate, 0)))
+        for rate in split.ladder:
             for k in skips:
-                ladders[k].add(tail_table(self._composed(rate, 0 if plan.compound else k)))
+                ladders[k].add(tail_table(self._composed(rate, 0 if compound else k)))
         return tuple(ladders)
 
     def _factors(self, rate: float, skip: int) -> list[tuple[LatticeMeasure, int]]:
         return [
             factor
             for i, blocks in enumerate(self._blocks(rate))
-            for factor in blocks.factors(skip if i == 0 else 0)
+            for factor in blocks(skip if i == 0 else 0)
         ]
 
     def _composed(self, rate: float, skip: int) -> LatticeMeasure:
@@ -278,35 +259,8 @@ class _Small:
             step = self.plan.step * COARSER**self.plan.levels
             return LatticeMeasure(0.0, step, np.array([1.0]), 0.0, rate)
         nats = self.plan.nats
-        width, thetas = self.plan.sketch.window(rate, nats)
+        width, thetas = self.plan.split.small.window(rate, nats)
         return fitted(factors, width, thetas, math.exp(3.0 - nats), MAX_SIZE)
-
-
-# ---- both sides, planned until they are as close as asked for
-MAX_KINDS = 300
-MANY_KINDS = 64  # more are followed coarsely
-_ROUGH = 0.05  # width of the first, cheap answers
-_MODEST = 1e-4
-_MOST_WORK = 2e6  # a second
-_FINEST = 1e-9  # narrower is below the rounding that the bounds contain
-
-
-@final
-@dataclass(frozen=True)
-class Explanation:
-    """ln delta and what its width is made of, each relative to delta."""
-
-    log_delta: Interval
-    width_asked: float
-    discretisation: float
-    rounding: float  # FFT, sums, wrap-around and masses, both sides together
-    given_away: float  # losses and numbers of jumps not followed
-    points: int  # largest window
-    jumps: int
-
-    @property
-    def reached(self) -> bool:
-        return self.log_delta.width <= self.width_asked
 
 
 @final
@@ -330,188 +284,11 @@ class LatticeLaw:
     def rounding(self, epsilon: float) -> float:
         """The numerical errors of both sides, relative to delta."""
         sides = (self.above.log_value(epsilon), self.below.log_value(epsilon))
-        return sum(_share(error, value) for value, error in sides)
-
-    def explain(self, epsilon: float, width: float) -> Explanation:
-        up, up_error = self.above.log_value(epsilon)
-        low, low_error = self.below.log_value(epsilon)
-        return Explanation(
-            self.log_delta(epsilon),
-            width,
-            max(0.0, up - low) if low > -math.inf else math.inf,
-            _share(up_error, up) + _share(low_error, low),
-            _share(self.above.log_given(epsilon), up),
-            max(ladder.size for ladder in self.above.tables),
-            self.plan.jumps,
+        return sum(
+            math.exp(min(error - value, 700.0)) for value, error in sides if error > -math.inf
         )
-
-
-def _share(log_part: float, log_whole: float) -> float:
-    return math.exp(min(log_part - log_whole, 700.0)) if log_part > -math.inf else 0.0
 
 
 def build(plan: LatticePlan) -> LatticeLaw:
     """The law of a plan, from both sides."""
     return LatticeLaw(plan, one_side(plan, "upper"), one_side(plan, "lower"))
-
-
-def counted(components: Components) -> Components:
-    """Equal pairs counted together; refuses too many kinds of them."""
-    counts: dict[object, int] = {}
-    for pair, count in components:
-        counts[pair] = counts.get(pair, 0) + count
-    if len(counts) > MAX_KINDS:
-        raise NotCertified(
-            f"The lattice method follows at most {MAX_KINDS} kinds of steps; got {len(counts)}. "
-            "Use the inversion integral, or state several releases as one."
-        )
-    return tuple((pair, n) for pair, n in counts.items() if n > 0)  # type: ignore[misc]
-
-
-def law_at(
-    components: Components, epsilon: float, relative_width: float = 1e-4
-) -> tuple[LatticeLaw, Interval]:
-    """A law that gives ln delta(epsilon) to `relative_width` where that can be reached."""
-    known, law, done = Interval(-math.inf, 0.0), None, None
-    waiting = list(guesses(components, epsilon))
-    for _ in range(6):  # cheap answers first: a good plan needs the size of delta
-        guess = waiting.pop(0) if waiting else _middle(known)
-        plan = best_plan(components, epsilon, guess, _ROUGH)
-        if done is not None and plan.no_finer_than(done):
-            continue
-        del law  # one at a time in memory
-        law, done = build(plan), plan
-        known = known.intersect(law.log_delta(epsilon))
-        if known.width <= 1.0:
-            break
-    assert law is not None
-    if len(components) > MANY_KINDS:
-        return law, known
-    for target in (max(relative_width, _FINEST), max(relative_width, _MODEST)):
-        if known.width > target:  # the modest width where the one asked for was too much
-            law, known = _refined(components, epsilon, law, known, target)
-    return law, known
-
-
-def _refined(
-    components: Components, epsilon: float, law: LatticeLaw, known: Interval, width: float
-) -> tuple[LatticeLaw, Interval]:
-    """Finer lattices until `width` is reached or nothing more is won."""
-    finer = 1.0
-    for _ in range(3):
-        if known.width <= width:
-            break
-        plan = best_plan(components, epsilon, _middle(known), width, finer)
-        dear = plan.work > _MOST_WORK and known.width < 0.1
-        if dear or plan.rounding > known.width or plan.no_finer_than(law.plan):
-            break  # as fine as rounding and the work cap allow
-        law = build(plan)
-        found, before = law.log_delta(epsilon), known.width
-        known = known.intersect(found)
-        if known.width > 0.7 * before:
-            break
-        finer *= 0.8 * math.sqrt(min(1.0, max(0.02, width / max(found.width, 1e-300))))
-    return law, known
-
-
-def _middle(known: Interval) -> float:
-    return known.upper if known.lower == -math.inf else 0.5 * (known.lower + known.upper)
-
-
-def explain(components: Components, epsilon: float, relative_width: float = 1e-4) -> Explanation:
-    """ln delta(epsilon), epsilon >= 0, with every part of its width."""
-    components = counted(components)
-    trivial = _trivial(components, epsilon)
-    if trivial is not None:
-        return Explanation(trivial, relative_width, 0.0, 0.0, 0.0, 0, 0)
-    law, known = law_at(components, epsilon, relative_width)
-    terms = law.explain(epsilon, relative_width)
-    return replace(terms, log_delta=known)
-
-
-def log_delta(components: Components, epsilon: float, relative_width: float = 1e-4) -> Interval:
-    """Enclosure of ln delta(epsilon), as narrow as asked where that can be reached."""
-    if epsilon < 0.0:  # delta(eps) = 1 - e^eps + e^eps delta_reversed(-eps)
-        turned = tuple((pair.reversed(), count) for pair, count in components)
-        return mirrored(log_delta(turned, -epsilon, relative_width), epsilon)
-    return explain(components, epsilon, relative_width).log_delta
-
-
-def _trivial(components: Components, epsilon: float) -> Interval | None:
-    """Needs no lattice: nothing composed, epsilon above all finite losses, or none finite."""
-    infinite = infinite_log_mass(components)
-    above = epsilon >= largest_loss(components).upper
-    return infinite if above or infinite.lower == 0.0 else None
-
-
-# ---- Rare large losses ("jumps") summed directly, beside the lattice of the small ones
-# Where T * rate << 1, or near the phase transition, the loss of one step is a narrow spike with a
-# heavy tail: no exponential tilt balances the two, and a lattice that resolves the spike cannot
-# reach the tail. So (small + jump)^T = sum_k C(T, k) jump^k small^(T-k): jumps live on grids of
-# their own, and every term is a sum of positive terms
-#     C(T, k) sum over the sum of k jumps of mass * E[(1 - e^{eps - jumps - small sum})_+],
-# whose last factor comes from the tables of the small part. Nothing is subtracted, so the result is
-# relatively accurate however small it is. More than K jumps have probability at most
-# C(T, K+1) p^{K+1} (docs/certificate_argument.md, 6.3).
-
-
-_CHUNK = 8192  # losses at a time: keeps the work space small
-
-
-def log_jump_sum(
-    law: JumpLaw,
-    call: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
-    epsilon: float,
-    side: Side,
-) -> tuple[float, float]:
-    """ln of sum of mass * E[(1 - e^{eps - loss - rest})_+], and ln of the bound on its error.
-
-    Losses are off by a few ulp; the call function decreases, so moving them the safe way bounds
-    what that does.
-    """
-    total = slack = rounding = -math.inf
-    for start in range(0, len(law.losses), _CHUNK):
-        losses, logs = (x[start : start + _CHUNK] for x in (law.losses, law.log_masses))
-        slip = 8.0 * ULP * (abs(epsilon) + np.abs(losses))
-        value, error = call(epsilon - losses + (-slip if side == "upper" else slip))
-        total = float(np.logaddexp(total, log_sum_exp(logs + value)))
-        slack = float(np.logaddexp(slack, log_sum_exp(logs + error)))
-        if law.fft is not None:
-            wrong = _log_fft_error(law.fft, losses, np.logaddexp(value, error))
-            rounding = np.logaddexp(rounding, wrong)
-    relative = total + math.log(law.relative_error + 8000.0 * ULP)
-    return total, float(np.logaddexp.reduce([slack, rounding, relative]))
-
-
-def _log_fft_error(fft: LatticeMeasure, losses: FloatArray, value: FloatArray) -> float:
-    """ln of what errors of the weights do: each at most u, the sum of squares v^2, the sum e."""
-    each = fft.log_scale - fft.rate * losses + value
-    top = float(each.max())
-    terms = np.exp(each - top)
-    rounding = min(
-        fft.uniform_error * float(terms.sum()), fft.square_error * float(np.linalg.norm(terms))
-    )
-    return top + math.log(1.01 * (rounding + fft.error) + 1e-300)
-
-
-def compound_jumps(
-    jumps: Jumps,
-    count: int,
-    begin: float,
-    end: float,
-    step: float,
-    size: int,
-    tilt: float,
-    side: Side,
-) -> JumpLaw:
-    """The sum of any number of jumps but none, out of `count` steps."""
-    one = jumps.measure(side, step, tilt, (begin, end), 0.0)
-    law = compound(one, count, size)
-    weights = law.weights.copy()
-    if one.first > 0.5 * step or side == "lower":
-        weights[0] = 0.0  # no jump at all
-    losses = step * np.arange(len(weights), dtype=np.float64)
-    with np.errstate(divide="ignore"):
-        logs = np.log(weights) + law.log_scale - tilt * losses
-    slack = 8.0 * ULP * (abs(law.log_scale) + tilt * float(losses[-1]) + 20.0)
-    return JumpLaw(losses, logs, slack, replace(law, weights=np.empty(0)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, cast, final
 
 import numpy as np
@@ -11,22 +11,21 @@ from numpy.typing import ArrayLike
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Group, LogMasses, Side, extreme
-from tightrope.guarantee.loss.pairs.points import point_moments, point_nodes
-from tightrope.guarantee.loss.pairs.sampling import Direction
-from tightrope.numerics.inversion_law import AbstractFamily, Decay, TiltedNodes
+from tightrope.guarantee.loss.pairs.normals import AbstractNormalPair
+from tightrope.guarantee.loss.pairs.points import OneLaw, point_nodes
+from tightrope.guarantee.loss.pairs.sampling import REVERSE, Direction
+from tightrope.numerics.inversion_law import AbstractFamily, Decay, TiltedNodes, no_decay
 from tightrope.numerics.lognormal_mean import log_mean
 from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_count, check_positive
-
-__all__ = ["AllocationCumulant", "AllocationPair"]
 
 _LARGEST_LOG = 700.0
 
 
 @final
 @dataclass(frozen=True)
-class AllocationPair(AbstractLossPair):
+class AllocationPair(AbstractNormalPair):
     """P = (1/t) sum_i N(mu e_i, I), Q = N(0, I) in t dimensions ("remove"), or the other way round.
 
     Under N(0, I), dP/dQ is S, the mean of t lognormals e^(mu g_i - mu^2/2). Its law is known by its
@@ -46,20 +45,11 @@ class AllocationPair(AbstractLossPair):
     has_closed_form: ClassVar[bool] = False
 
     @property
-    def infinite_mass(self) -> float:
-        return 0.0
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return (-float("inf"), float("inf"))
-
-    @property
     def log_mean_square(self) -> float:
         return math.log1p(math.expm1(min(self.mu**2, _LARGEST_LOG)) / self.batches)
 
     def reversed(self) -> AllocationPair:
-        other: Direction = "add" if self.direction == "remove" else "remove"
-        return AllocationPair(self.batches, self.mu, other)
+        return replace(self, direction=REVERSE[self.direction])
 
     def log_survival(self, loss: ArrayLike) -> LogMasses:
         raise NotCertified(_NO_MASSES)
@@ -73,10 +63,6 @@ class AllocationPair(AbstractLossPair):
     @property
     def family(self) -> object:
         return (self.batches, self.direction)
-
-    @property
-    def strength(self) -> tuple[float, ...]:
-        return (self.mu,)
 
     def dominating(self, group: Group, side: Side) -> AbstractLossPair:
         return cast(AbstractLossPair, extreme(group, side, "mu"))
@@ -100,9 +86,9 @@ _LARGEST_TILT = 400.0
 
 
 @final
-class AllocationCumulant(AbstractFamily):
+class AllocationCumulant(OneLaw):
     def __init__(self, pair: AllocationPair, count: int) -> None:
-        self.counts = np.array([count], dtype=np.float64)
+        super().__init__(count)
         self.law = log_mean(pair.batches, pair.mu)
         self.sign, self.shift = (1.0, 1.0) if pair.direction == "remove" else (-1.0, 0.0)
         self.losses = self.sign * self.law.points
@@ -116,26 +102,19 @@ class AllocationCumulant(AbstractFamily):
 
     def _exponents(self, tilt: float) -> FloatArray:
         """Exponents of the tilted points: e^(shift ln S + tilt L)."""
-        return np.asarray(self._power(tilt) * self.law.points + self.log_weights)
+        power = self.shift + self.sign * tilt
+        return np.asarray(power * self.law.points + self.log_weights)
 
-    def _power(self, tilt: float) -> float:
-        return self.shift + self.sign * tilt
-
-    def values(self, tilts: FloatArray) -> FloatArray:
-        powers = self.shift + self.sign * tilts
-        logs = log_sum_exp(np.multiply.outer(powers, self.law.points) + self.log_weights)
-        return np.asarray(self.counts[0] * logs)
+    def _rough(self, top: float) -> tuple[FloatArray, FloatArray]:
+        return self.losses, self._exponents(0.0)
 
     def log_noise(self, tilts: FloatArray) -> FloatArray:
         powers = self.shift + self.sign * tilts
         errors = log_sum_exp(np.multiply.outer(powers, self.law.points) + self.log_errors)
         return np.asarray(errors - self.values(tilts) / self.counts[0])
 
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        return point_moments(self.losses, self._exponents(tilt), self.counts)
-
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
-        exponents, power = self._exponents(tilt), self._power(tilt)
+        exponents, power = self._exponents(tilt), self.shift + self.sign * tilt
         value = float(log_sum_exp(exponents))
         relative = UNIT * (16.0 + 4.0 * np.abs(power * self.law.points))
         rounding = float(np.exp(exponents - value) @ relative) + 24.0 * UNIT * (1.0 + abs(value))
@@ -147,7 +126,7 @@ class AllocationCumulant(AbstractFamily):
 
     def real(self, tilt: float, nats: float) -> tuple[FloatArray, FloatArray]:
         """ln M between its bounds; E S = 1, so E S^w >= 1 for w >= 1 and for w <= 0."""
-        power = self._power(tilt)
+        power = self.shift + self.sign * tilt
         value = float(log_sum_exp(self._exponents(tilt)))
         missed = self._missed(power, value) + self._aliases(0.0)
         if missed == math.inf:  # nothing is known of this power
@@ -182,5 +161,4 @@ class AllocationCumulant(AbstractFamily):
         def normal_part(y: float) -> FloatArray:
             return np.array([math.exp(-0.5 * variance * y * y)])
 
-        nothing = [(np.zeros(1), np.zeros(1))]
-        return Decay.of(nothing, np.full(1, math.inf), further=normal_part)
+        return replace(no_decay(), further=normal_part)

@@ -24,8 +24,6 @@ from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
-__all__ = ["Arm"]
-
 _HUGE = 600.0  # an exponent too large to be taken
 _FARTHEST = 1e9  # of points
 _REACH, _TINY = 300.0, 92.0  # largest |k mu x| of a stretch; nats of terms that are left out

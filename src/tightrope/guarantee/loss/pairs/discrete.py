@@ -13,18 +13,12 @@ from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Group, LogMasses, Side, as_losses
-from tightrope.guarantee.loss.pairs.points import (
-    atoms_measure,
-    log_mass,
-    point_moments,
-    point_nodes,
-)
+from tightrope.guarantee.loss.pairs.points import OneLaw, atoms_measure, log_mass, point_nodes
 from tightrope.guarantee.loss.pairs.sampling import log_mix, log_sampled, log_sampled_error
 from tightrope.guarantee.renyi.kernel import log_excess
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_law import AbstractFamily, Decay, TiltedNodes, no_decay
 from tightrope.numerics.lattice import LatticeMeasure
-from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import (
     FloatArray,
@@ -35,15 +29,6 @@ from tightrope.validate import (
     check_probability,
     check_real,
 )
-
-__all__ = [
-    "DiscreteCumulant",
-    "DiscretePair",
-    "approx_pair",
-    "discrete_gaussian_pair",
-    "discrete_laplace_pair",
-    "randomized_response_pair",
-]
 
 _SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
 _LOG_LEAST = -750.0  # below ln of every number
@@ -387,24 +372,19 @@ def _log_sum(logs: FloatArray) -> float:
 
 # ---- The cumulant
 @final
-class DiscreteCumulant(AbstractFamily):
+class DiscreteCumulant(OneLaw):
     """Finitely many losses."""
 
     def __init__(self, pair: DiscretePair, count: int) -> None:
-        self.counts = np.array([count], dtype=np.float64)
+        super().__init__(count)
         held = np.isfinite(pair.log_masses)
         self.losses, self.log_masses = np.array(pair.losses)[held], pair.log_masses[held]
         self.log_errors = pair.log_errors[held]
         self.point_error = np.full(len(self.losses), pair.loss_error)
         self.beyond = (pair.infinite_mass, pair.only_under_q)
 
-    def values(self, tilts: FloatArray) -> FloatArray:
-        return np.asarray(
-            self.counts[0] * log_sum_exp(np.multiply.outer(tilts, self.losses) + self.log_masses)
-        )
-
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        return point_moments(self.losses, tilt * self.losses + self.log_masses, self.counts)
+    def _rough(self, top: float) -> tuple[FloatArray, FloatArray]:
+        return self.losses, self.log_masses
 
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         exponents = tilt * self.losses + self.log_masses

@@ -16,17 +16,17 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.gaussian.profile import log_gaussian_delta
+from tightrope.guarantee.gaussian import log_gaussian_delta
 from tightrope.guarantee.loss.abstract import (
     LogMasses,
     Side,
     as_losses,
     mirrored,
 )
+from tightrope.guarantee.loss.pairs.jumps import NormalJumps
 from tightrope.guarantee.loss.pairs.normals import (
     BRANCH,
     AbstractSampledPair,
-    NormalJumps,
     beyond_end,
     check_mu,
     check_rate,
@@ -37,7 +37,7 @@ from tightrope.guarantee.loss.pairs.normals import (
     rough_grid,
     variation_of_normals,
 )
-from tightrope.guarantee.loss.pairs.points import COUNTS, EqualPanels, point_moments, point_nodes
+from tightrope.guarantee.loss.pairs.points import COUNTS, EqualPanels, OneLaw, point_nodes
 from tightrope.guarantee.loss.pairs.sampled import SampledCumulant, SampledGaussianPair
 from tightrope.guarantee.loss.pairs.sampling import (
     log_mix,
@@ -53,14 +53,11 @@ from tightrope.numerics.inversion_law import (
     AbstractFamily,
     Decay,
     TiltedNodes,
-    layers_of_steps,
 )
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_ellipse_error, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
-
-__all__ = ["FixedSizeCumulant", "FixedSizeGaussianPair"]
 
 
 @final
@@ -81,14 +78,6 @@ class FixedSizeGaussianPair(AbstractSampledPair):
     @property
     def has_jumps(self) -> bool:
         return True
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return (-math.inf, math.inf)
 
     @property
     def atoms(self) -> tuple[tuple[float, float], ...]:
@@ -197,11 +186,11 @@ def _where_complement(direct: ArrayLike, log_mass: FloatArray, log_other: FloatA
 
 
 @final
-class FixedSizeCumulant(AbstractFamily):
+class FixedSizeCumulant(OneLaw):
     """M(z) = atom + E[r^{1+z} + r^{-z}; s > mu/2]; M - 1 = E[(r^{1+z} - 1)(1 - r^{-z}); same]."""
 
     def __init__(self, pair: FixedSizeGaussianPair, count: int) -> None:
-        self.counts = np.array([count], dtype=np.float64)
+        super().__init__(count)
         self.rate, self.mu = pair.rate, pair.mu
         self.atom = (1.0 - pair.rate) * math.erf(pair.mu / math.sqrt(8.0))
 
@@ -232,21 +221,10 @@ class FixedSizeCumulant(AbstractFamily):
             exponents = np.append(exponents, math.log(self.atom))
         return losses, exponents, s
 
-    def _rough(self, tilt: float) -> EqualPanels:
-        high = self._reach(tilt, 32.0)
-        return EqualPanels(0.5 * self.mu, high, max(2, math.ceil(high * max(1.0, self.mu))), 12)
-
-    def values(self, tilts: FloatArray) -> FloatArray:
-        panels = self._rough(float(np.max(np.abs(tilts))))
-        logs = [float(log_sum_exp(self._law(float(z), panels)[1])) for z in tilts]
-        return np.asarray(self.counts[0] * np.array(logs))
-
-    def _log_size(self, tilt: float) -> float:
-        return float(log_sum_exp(self._law(tilt, self._rough(tilt))[1]))
-
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        losses, exponents, _ = self._law(tilt, self._rough(tilt))
-        return point_moments(losses, exponents, self.counts)
+    def _rough(self, top: float) -> tuple[FloatArray, FloatArray]:
+        high = self._reach(top, 32.0)
+        panels = max(2, math.ceil(high * max(1.0, self.mu)))
+        return self._law(0.0, EqualPanels(0.5 * self.mu, high, panels, 12))[:2]
 
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         panels, log_error = self._choose(tilt, frequency, nats)
@@ -279,7 +257,8 @@ class FixedSizeCumulant(AbstractFamily):
     def _choose(self, tilt: float, frequency: float, nats: float) -> tuple[EqualPanels, float]:
         low, high = 0.5 * self.mu, self._reach(tilt, nats + 3.0)
         powers = (1.0 + tilt, -tilt, 1.0, 0.0)
-        ends = -0.5 * high * high + np.array([w * self._log_r(high) for w in powers])
+        log_r = float(log_ratio(high, self.rate, self.mu))
+        ends = -0.5 * high * high + np.array([w * log_r for w in powers])
         outside = float(np.sum(np.exp(np.minimum(ends, 700.0)))) * (2.0 + abs(tilt))
         panels = max(1, math.ceil((high - low) * max(0.5, 0.5 * self.mu, frequency * self.mu / 16)))
         while panels < 100_000:
@@ -290,9 +269,6 @@ class FixedSizeCumulant(AbstractFamily):
                     return trial, math.log(max(error, 1e-300))
             panels *= 2
         raise NotCertified("The fixed-size cumulant needs too many panels; use the lattice method.")
-
-    def _log_r(self, s: float) -> float:
-        return float(log_ratio(s, self.rate, self.mu))
 
     def _panel_errors(
         self, panels: EqualPanels, powers: tuple[float, ...], frequency: float
@@ -334,5 +310,4 @@ class FixedSizeCumulant(AbstractFamily):
             sides.append(np.exp(np.minimum(g[:-1], g[1:]) - bend))
         heights = np.concatenate([sides[1][::-1], sides[0]])
         edges = np.concatenate([-lr[::-1], lr[1:]])
-        layers = layers_of_steps(edges, heights, int(np.argmax(heights)))
-        return Decay.of([layers], np.array([math.inf]), np.array([log_size]))
+        return self._layered(edges, heights, tilt)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import final
 
@@ -11,15 +10,15 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from tightrope.errors import DoesNotApply
-from tightrope.guarantee.gaussian.profile import log_gaussian_delta
+from tightrope.guarantee.gaussian import log_gaussian_delta
 from tightrope.guarantee.loss.abstract import (
     POINTS_BEYOND,
-    AbstractLossPair,
     LogMasses,
     Side,
     as_losses,
 )
 from tightrope.guarantee.loss.pairs.normals import (
+    AbstractNormalPair,
     check_mu,
     log_normal_moment,
     normal_edges,
@@ -35,26 +34,16 @@ from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
-__all__ = ["GaussianPair"]
-
 
 @final
 @dataclass(frozen=True)
-class GaussianPair(AbstractLossPair):
+class GaussianPair(AbstractNormalPair):
     """P = N(mu, 1), Q = N(0, 1): L = mu s - mu^2/2."""
 
     mu: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mu", check_mu(self.mu))
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return (-math.inf, math.inf)
 
     @property
     def total_variation(self) -> float:
@@ -88,10 +77,6 @@ class GaussianPair(AbstractLossPair):
         return GaussianPair
 
     @property
-    def strength(self) -> tuple[float, ...]:
-        return (self.mu,)
-
-    @property
     def plain_mu(self) -> float:
         return self.mu
 
@@ -107,10 +92,6 @@ class GaussianPair(AbstractLossPair):
 
     def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
         return normal_measure(self.mu, side, step, rate)
-
-    @property
-    def far_point(self) -> float:
-        return POINTS_BEYOND + 1.5 * self.mu
 
     def cell_edges(self, order: float, cells: int) -> FloatArray:
         return normal_edges(self.mu, order, cells)[1]

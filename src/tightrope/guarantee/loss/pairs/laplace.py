@@ -7,6 +7,7 @@ for |l| < top; Laplace noise has an atom at each end, too.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -26,7 +27,12 @@ from tightrope.guarantee.loss.abstract import (
     largest_loss,
     mirrored,
 )
-from tightrope.guarantee.loss.pairs.points import BoundedCumulant, EqualPanels, atoms_measure
+from tightrope.guarantee.loss.pairs.points import (
+    BoundedCumulant,
+    EqualPanels,
+    atoms_measure,
+    to_ends,
+)
 from tightrope.guarantee.loss.pairs.sampling import (
     NEVER,
     above_infimum,
@@ -36,25 +42,19 @@ from tightrope.guarantee.loss.pairs.sampling import (
     sampled_removed,
 )
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_law import LOG_MASS_SLACK, AbstractFamily, Decay, layers_of_steps
+from tightrope.numerics.inversion_law import LOG_MASS_SLACK, AbstractFamily, Decay
 from tightrope.numerics.lattice import LatticeMeasure, check_size, gap_bound, gathered, lowered
 from tightrope.numerics.quadrature import gauss_legendre, log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray, check_positive, check_probability
 
-__all__ = [
-    "BoundedRangePair",
-    "LaplaceCumulant",
-    "LaplaceMixtureCumulant",
-    "LaplaceMixturePair",
-    "LaplacePair",
-    "laplace_atoms",
-    "sampled_laplace_atoms",
-]
-
 
 class AbstractBoundedPair(AbstractLossPair):
     """Losses of a bounded range, laid out on a lattice that holds both ends and the middle."""
+
+    @property
+    def infinite_mass(self) -> float:
+        return 0.0
 
     @property
     def spacing(self) -> float:
@@ -69,10 +69,39 @@ class AbstractBoundedPair(AbstractLossPair):
         below[0] = 0.0
         return losses, np.log(np.maximum(np.diff(below), 1e-320))
 
+    def _within(self, loss: FloatArray, above: float, below: float, *logs: FloatArray) -> LogMasses:
+        """ln masses of half-lines under P and Q, with their values beyond the support."""
+        low, high = self.support
+        p, q = (np.where(loss >= high, above, np.where(loss < low, below, v)) for v in logs)
+        return p, q
+
+
+class AbstractExponentialPair(AbstractBoundedPair):
+    """Losses with the density inner * e^{(l - top)/2} under P for |l| < top; its own mirror."""
+
+    top: float
+
+    @property
+    @abstractmethod
+    def inner(self) -> float: ...
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return (-self.top, self.top)
+
+    def reversed(self) -> AbstractLossPair:
+        return self
+
+    def cumulant(self, count: int = 1) -> AbstractFamily:
+        return LaplaceCumulant(self, count)
+
+    def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
+        return atoms_measure(*laplace_atoms(self, side, step), side, step, rate, 16.0 * ULP)
+
 
 @final
 @dataclass(frozen=True)
-class LaplacePair(AbstractBoundedPair):
+class LaplacePair(AbstractExponentialPair):
     """Laplace noise of `scale` (in units of the sensitivity): P = Lap(0), Q = Lap(1)."""
 
     scale: float
@@ -81,7 +110,7 @@ class LaplacePair(AbstractBoundedPair):
         object.__setattr__(self, "scale", check_positive(self.scale, "scale"))
 
     @cached_property
-    def top(self) -> float:
+    def top(self) -> float:  # type: ignore[override]
         """The largest loss; rounded up, for a pair with a larger one dominates."""
         found = 1.0 / self.scale
         if math.isinf(found) or Fraction(found) * Fraction(self.scale) >= 1:
@@ -95,52 +124,26 @@ class LaplacePair(AbstractBoundedPair):
 
     @property
     def inner(self) -> float:
-        """Between its ends L has the density inner * e^{(l - top)/2} under P."""
         return 0.25
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return (-self.top, self.top)
 
     @property
     def atoms(self) -> tuple[tuple[float, float], ...]:
         top = self.top
         return ((-top, 0.5 * math.exp(-top)), (top, 0.5))
 
-    def reversed(self) -> LaplacePair:
-        return self
-
-    def _clipped(self, loss: ArrayLike) -> tuple[FloatArray, float]:
-        return as_losses(loss), self.top
-
     def log_survival(self, loss: ArrayLike) -> LogMasses:
-        x, top = self._clipped(loss)
+        x, top = as_losses(loss), self.top
         inner = np.clip(x, -top, top)
-        with np.errstate(divide="ignore"):
-            # P(L > l) = 1 - e^{-(top - l)/2}/2 and Q(L > l) = e^{-(top + l)/2}/2 for |l| < top
-            log_p = np.log1p(-0.5 * np.exp(-0.5 * (top - inner)))
-            log_q = -math.log(2.0) - 0.5 * (top + inner)
-        below, above = x < -top, x >= top
-        return (
-            np.where(above, -np.inf, np.where(below, 0.0, log_p)),
-            np.where(above, -np.inf, np.where(below, 0.0, log_q)),
-        )
+        # P(L > l) = 1 - e^{-(top - l)/2}/2 and Q(L > l) = e^{-(top + l)/2}/2 for |l| < top
+        log_p = np.log1p(-0.5 * np.exp(-0.5 * (top - inner)))
+        return self._within(x, -np.inf, 0.0, log_p, -math.log(2.0) - 0.5 * (top + inner))
 
     def log_cdf(self, loss: ArrayLike) -> LogMasses:
         # by symmetry P(L <= l) = Q(L >= -l); the law is continuous strictly inside
-        x, top = self._clipped(loss)
+        x, top = as_losses(loss), self.top
         inner = np.clip(x, -top, top)
-        log_p = -math.log(2.0) - 0.5 * (top - inner)
         log_q = np.log1p(-0.5 * np.exp(-0.5 * (top + inner)))
-        below, above = x < -top, x >= top
-        return (
-            np.where(above, 0.0, np.where(below, -np.inf, log_p)),
-            np.where(above, 0.0, np.where(below, -np.inf, log_q)),
-        )
+        return self._within(x, 0.0, -np.inf, -math.log(2.0) - 0.5 * (top - inner), log_q)
 
     def log_error(self, loss: ArrayLike) -> FloatArray:
         return 8.0 * ULP * (1.0 + np.abs(as_losses(loss)) + self.top)
@@ -160,16 +163,10 @@ class LaplacePair(AbstractBoundedPair):
         smallest: Side = "lower" if side == "upper" else "upper"
         return cast(AbstractLossPair, extreme(group, smallest, "scale"))
 
-    def cumulant(self, count: int = 1) -> AbstractFamily:
-        return LaplaceCumulant(self, count)
-
-    def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
-        return atoms_measure(*laplace_atoms(self, side, step), side, step, rate, 16.0 * ULP)
-
 
 @final
 @dataclass(frozen=True)
-class BoundedRangePair(AbstractBoundedPair):
+class BoundedRangePair(AbstractExponentialPair):
     """The pair with delta(l) = (e^{top/2} - e^{l/2})^2/(e^top - 1), |l| <= top.
 
     It dominates every release whose log-likelihood ratios span at most `top`, such as the
@@ -184,17 +181,6 @@ class BoundedRangePair(AbstractBoundedPair):
     @property
     def inner(self) -> float:
         return -0.5 / math.expm1(-self.top)
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return (-self.top, self.top)
-
-    def reversed(self) -> BoundedRangePair:
-        return self
 
     def log_survival(self, loss: ArrayLike) -> LogMasses:
         # P(L > l) = (1 - e^{(l - top)/2})/(1 - e^-top), Q(L > l) = e^{-(l+top)/2} of that
@@ -225,12 +211,6 @@ class BoundedRangePair(AbstractBoundedPair):
             2.0 * half.lower + scale - slack, min(0.0, 2.0 * half.upper + scale + slack)
         )
 
-    def cumulant(self, count: int = 1) -> AbstractFamily:
-        return LaplaceCumulant(self, count)
-
-    def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
-        return atoms_measure(*laplace_atoms(self, side, step), side, step, rate, 16.0 * ULP)
-
 
 def _log_laplace_delta(epsilon: float, top: float) -> Interval:
     """1 - e^{(eps - top)/2}, |eps| <= top."""
@@ -248,8 +228,8 @@ def _log_laplace_delta(epsilon: float, top: float) -> Interval:
 class LaplaceCumulant(BoundedCumulant):
     """L = top (1 - 2x) with density 2 top inner e^{-top x} for x in [0, 1], and atoms."""
 
-    def __init__(self, pair: LaplacePair | BoundedRangePair, count: int) -> None:
-        self.counts = np.array([count], dtype=np.float64)
+    def __init__(self, pair: AbstractExponentialPair, count: int) -> None:
+        super().__init__(count)
         self.top = self.largest = pair.top
         self.log_inner = math.log(pair.inner)
         self.ends = np.array([loss for loss, _ in pair.atoms])
@@ -288,11 +268,9 @@ class LaplaceCumulant(BoundedCumulant):
     def decay(self, tilt: float) -> Decay:
         """The density of L under the tilted law is proportional to e^{(tilt + 1/2) L}."""
         edges = np.linspace(-self.top, self.top, 65)
-        log_size = self._log_size(tilt)
-        g = (tilt + 0.5) * edges - 0.5 * self.top + self.log_inner - log_size - LOG_MASS_SLACK
-        heights = np.exp(np.minimum(g[:-1], g[1:]))
-        layers = layers_of_steps(edges, heights, int(np.argmax(heights)))
-        return Decay.of([layers], np.array([math.inf]), np.array([log_size]))
+        g = (tilt + 0.5) * edges - 0.5 * self.top + self.log_inner
+        g = g - self._log_size(tilt) - LOG_MASS_SLACK
+        return self._layered(edges, np.exp(np.minimum(g[:-1], g[1:])), tilt)
 
 
 # ---- Laplace noise on a Poisson sample: a record is removed, added, or replaced by its opposite
@@ -321,10 +299,6 @@ class LaplaceMixturePair(AbstractBoundedPair):
                 f"A sampled Laplace pair has a rate between 0 and 1 and a record in P, Q or both; "
                 f"got rate {rate!r}, plus {self.plus}, minus {self.minus}. LaplacePair has rate 1."
             )
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -397,18 +371,14 @@ class LaplaceMixturePair(AbstractBoundedPair):
         return np.logaddexp(math.log1p(-self.rate) + one, math.log(self.rate) + other)
 
     def log_survival(self, loss: ArrayLike) -> LogMasses:
-        low, high = self.support
-        given, (x, _) = as_losses(loss), self.point(loss)
-        logs = self._log_above(x, self.ends[1]), self._log_above(x, self.ends[0])
-        p, q = (np.where(given >= high, -np.inf, np.where(given < low, 0.0, v)) for v in logs)
-        return p, q
+        x, (low, high) = self.point(loss)[0], self.ends
+        logs = self._log_above(x, high), self._log_above(x, low)
+        return self._within(as_losses(loss), -np.inf, 0.0, *logs)
 
     def log_cdf(self, loss: ArrayLike) -> LogMasses:
-        low, high = self.support
-        given, (x, _) = as_losses(loss), self.point(loss)
-        logs = self._log_above(-x, -self.ends[1]), self._log_above(-x, -self.ends[0])
-        p, q = (np.where(given >= high, 0.0, np.where(given < low, -np.inf, v)) for v in logs)
-        return p, q
+        x, (low, high) = self.point(loss)[0], self.ends
+        logs = self._log_above(-x, -high), self._log_above(-x, -low)
+        return self._within(as_losses(loss), 0.0, -np.inf, *logs)
 
     def log_error(self, loss: ArrayLike) -> FloatArray:
         return np.asarray(self.point(loss)[1] + 16.0 * ULP * (1.0 + 1.0 / self.scale))
@@ -458,7 +428,7 @@ class LaplaceMixtureCumulant(BoundedCumulant):
     """K of one LaplaceMixturePair."""
 
     def __init__(self, pair: LaplaceMixturePair, count: int) -> None:
-        self.counts = np.array([count], dtype=np.float64)
+        super().__init__(count)
         self.pair = pair
         low, high = pair.support
         self.largest = max(high, -low)
@@ -513,9 +483,7 @@ class LaplaceMixtureCumulant(BoundedCumulant):
             edges.append(self.pair.loss(x))
             heights.append(np.exp(0.5 * (log[:-1] + log[1:]) - 0.5 * steepest / _CELLS))
         all_edges = np.concatenate([edges[0], *(more[1:] for more in edges[1:])])
-        steps = np.concatenate(heights)
-        layers = layers_of_steps(all_edges, steps, int(np.argmax(steps)))
-        return Decay.of([layers], np.array([math.inf]), np.array([log_size]))
+        return self._layered(all_edges, np.concatenate(heights), tilt)
 
 
 # ---- All of them on a lattice of their own
@@ -527,7 +495,7 @@ _NODES = 8
 
 
 def laplace_atoms(
-    pair: LaplacePair | BoundedRangePair, side: str, step: float
+    pair: AbstractExponentialPair, side: str, step: float
 ) -> tuple[FloatArray, FloatArray]:
     """Losses and masses under P, above or below; the density is inner * e^{(l - top)/2}."""
     top = pair.top
@@ -575,9 +543,7 @@ def _shares(
     s = x[:-1, None, None] + width * (np.arange(panels)[:, None] + 0.5 * (at + 1.0))
     density = np.exp(pair.log_plus(s) - np.abs(s) / pair.scale) / (2.0 * pair.scale)
     mass = density * (0.5 * weights) * width
-    within = np.clip(pair.loss(s) - loss[:-1, None, None], 0.0, own)
-    to_right = -np.expm1(-within) / -math.expm1(-own)
-    to_left = np.exp(-within) * -np.expm1(within - own) / -math.expm1(-own)
+    to_left, to_right = to_ends(np.clip(pair.loss(s) - loss[:-1, None, None], 0.0, own), own)
     return (mass * to_left).sum(axis=(1, 2)), (mass * to_right).sum(axis=(1, 2))
 
 

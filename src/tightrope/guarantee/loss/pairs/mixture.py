@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar, Self, final
 
 import numpy as np
@@ -30,9 +30,11 @@ from tightrope.guarantee.loss.pairs.normals import GRID_STEP, AbstractRatedPair
 from tightrope.guarantee.loss.pairs.points import (
     POINTS,
     TURN,
+    OneLaw,
+    log_panels_error,
     panel_points,
-    point_moments,
     point_nodes,
+    to_ends,
 )
 from tightrope.guarantee.loss.pairs.sampling import NEVER
 from tightrope.numerics.interval import Interval
@@ -41,23 +43,12 @@ from tightrope.numerics.inversion_law import (
     AbstractFamily,
     Decay,
     TiltedNodes,
-    layers_of_steps,
 )
 from tightrope.numerics.lattice import LatticeMeasure, gap_bound, gathered, lowered, normalised
 from tightrope.numerics.lattice_tail import CELL_ERROR
 from tightrope.numerics.quadrature import LOG_ROOT_2PI, expm1_minus, gauss_legendre, log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray, check_count, check_positive, check_real, one_number
-
-__all__ = [
-    "MOST_MEMBERS",
-    "GaussianMixturePair",
-    "MixtureCumulant",
-    "Scan",
-    "furthest_peak",
-    "mixture_measure",
-    "scan",
-]
 
 MOST_MEMBERS = 512
 _ROUNDING = 1e-9  # moves of Newton's method that may be no more than rounding
@@ -99,10 +90,6 @@ class GaussianMixturePair(AbstractRatedPair):
     @property
     def has_rare_losses(self) -> bool:
         return self.plus > 0
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
 
     @property
     def support(self) -> tuple[float, float]:
@@ -293,18 +280,16 @@ _MAX_SHIFT, _LARGEST_TILT = 5e3, 1e6
 _LEFT = 11.0  # e^{-60} of a normal law lies left of it
 _NATS = 46.0  # of the grids for searching
 _SHORTER, _MAX_PANELS = 24.0, 3000
-_RADII = np.array([1.6, 2.3, 3.2, 4.5, 7.0])[:, None]
-_TAILS = 2.0 * POINTS * np.log(_RADII) + np.log1p(-(_RADII**-2.0))
 _DEPTHS = np.array([0.002, 0.007, 0.02, 0.06, 0.14, 0.25, 0.36, 0.49])[:, None]
 _FEW_STEPS = 1000  # up to here the shifted path is tried beside the layers
 
 
 @final
-class MixtureCumulant(AbstractFamily):
+class MixtureCumulant(OneLaw):
     """K of one GaussianMixturePair; `end` leaves out what lies beyond that x."""
 
     def __init__(self, pair: GaussianMixturePair, count: int, end: float = math.inf) -> None:
-        self.counts = np.array([count], dtype=np.float64)
+        super().__init__(count)
         self.pair, self.end = pair, end
         self._coarse = lru_cache(maxsize=8)(self._make_coarse)
         self._fine = lru_cache(maxsize=8)(self._make_fine)
@@ -341,17 +326,9 @@ class MixtureCumulant(AbstractFamily):
     def _is_cut(self, at: Scan) -> bool:
         return float(at.x[-1]) == self.end
 
-    def values(self, tilts: FloatArray) -> FloatArray:
-        grid = self._grid(float(np.max(np.abs(tilts))))
-        return np.asarray(self.counts[0] * np.array([grid.log_sum(float(z)) for z in tilts]))
-
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        grid = self._grid(tilt)
-        shift = math.log(grid.width) - LOG_ROOT_2PI
-        return point_moments(grid.losses, grid.exponent(tilt) + shift, self.counts)
-
-    def _log_size(self, tilt: float) -> float:
-        return self._grid(tilt).log_sum(tilt)
+    def _rough(self, top: float) -> tuple[FloatArray, FloatArray]:
+        grid = self._grid(top)
+        return grid.losses, grid.exponent(0.0) + (math.log(grid.width) - LOG_ROOT_2PI)
 
     # ----------------------------------------------------------------------------- proved values
     def fewest_points(self, tilt: float, frequency: float) -> float:
@@ -409,7 +386,8 @@ class MixtureCumulant(AbstractFamily):
             log_lost = float(np.logaddexp(log_lost, beyond))
         for _ in range(20):
             edges = self._edges(coarse, first, last, max(frequency, 0.5 * (1.0 + tilt)), turn)
-            log_error = self._log_error(edges, tilt, frequency)
+            box = partial(self._log_on_box, tilt=tilt, frequency=frequency)
+            log_error = log_panels_error(edges, self.pair.mu, box)
             if log_error <= log_size - nats:
                 break
             turn *= 0.85
@@ -429,16 +407,6 @@ class MixtureCumulant(AbstractFamily):
         edges = np.interp(np.linspace(0.0, float(so_far[-1]), panels + 1), so_far, x)
         edges[0], edges[-1] = x[0], x[-1]
         return np.asarray(edges)
-
-    def _log_error(self, edges: FloatArray, tilt: float, frequency: float) -> float:
-        """ln of the sum of the Gauss-Legendre errors (quadrature.log_ellipse_error), best radii."""
-        centre, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
-        wide, deep = (0.5 * (_RADII + sign / _RADII) * half for sign in (1.0, -1.0))
-        ok = self.pair.mu * deep < 1.0
-        deep = np.where(ok, deep, 0.1 * half)
-        bound = self._log_on_box(centre - wide, centre + wide, deep, tilt, frequency)
-        bound = np.where(ok, bound - _TAILS, np.inf).min(axis=0)
-        return float(log_sum_exp(bound + np.log(64.0 / 15.0 * half)))
 
     def _log_on_box(
         self, left: FloatArray, right: FloatArray, deep: FloatArray, tilt: float, frequency: float
@@ -470,9 +438,8 @@ class MixtureCumulant(AbstractFamily):
         steep = np.log(mu * (at.means[0][1:] + at.means[1][:-1]) + 1e-300)
         scale = log_size + LOG_MASS_SLACK + LOG_ROOT_2PI + 1e-9
         heights = np.exp(np.minimum(np.minimum(f[:-1], f[1:]) - bend - steep - scale, 700.0))
-        layers = layers_of_steps(at.losses, heights, int(np.argmax(heights)))
         further = self.shifted(tilt) if float(self.counts[0]) <= _FEW_STEPS else None
-        return Decay.of([layers], np.array([math.inf]), np.array([log_size]), further)
+        return replace(self._layered(at.losses, heights, tilt), further=further)
 
     def shifted(self, tilt: float) -> Callable[[float], FloatArray]:
         """|M(c+iy)|/M(c) on paths x + id, where arg A >= m sin(mu d): it falls with y.
@@ -751,9 +718,7 @@ def _panel_shares(
     loss = logs - pair.arms[1].log(-s)
     exponent = log_weight[:, None] - 0.5 * s * s + logs - LOG_ROOT_2PI
     mass = np.exp(exponent) * (0.5 * weights * width[:, None])
-    within = np.clip(loss - level[:, None], 0.0, step)
-    to_right = -np.expm1(-within) / -math.expm1(-step)
-    to_left = np.exp(-within) * -np.expm1(within - step) / -math.expm1(-step)
+    to_left, to_right = to_ends(np.clip(loss - level[:, None], 0.0, step), step)
     return np.sum(mass * to_left, axis=1), np.sum(mass * to_right, axis=1)
 
 

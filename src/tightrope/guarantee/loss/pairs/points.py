@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import Side
-from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes, tilted_nodes
+from tightrope.numerics.inversion_law import (
+    AbstractFamily,
+    Decay,
+    TiltedNodes,
+    layers_of_steps,
+    tilted_nodes,
+)
 from tightrope.numerics.lattice import LatticeMeasure, check_size, normalised
 from tightrope.numerics.quadrature import (
     expm1_minus,
@@ -24,19 +31,6 @@ from tightrope.numerics.quadrature import (
 )
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray
-
-__all__ = [
-    "COUNTS",
-    "POINTS",
-    "TURN",
-    "BoundedCumulant",
-    "EqualPanels",
-    "atoms_measure",
-    "log_mass",
-    "panel_points",
-    "point_moments",
-    "point_nodes",
-]
 
 COUNTS = (8, 12, 16, 24, 32)  # points of a panel that are tried
 _FAR = 40.0  # (1 + x) e^-x is below 2 units from here on
@@ -113,16 +107,39 @@ def log_mass(
     return math.log1p(total), 1.2 * (size + float(slope @ point_error)) / (1.0 + total)
 
 
-def point_moments(
-    points: FloatArray, exponents: FloatArray, counts: FloatArray
-) -> tuple[float, float, float]:
-    times = float(counts[0])
-    top = float(np.max(exponents))
-    p = np.exp(exponents - top)
-    total = float(np.sum(p))
-    mean = float(p @ points) / total
-    variance = float(p @ (points - mean) ** 2) / total
-    return times * (top + math.log(total)), times * mean, times * variance
+class OneLaw(AbstractFamily):
+    """A family of one law, taken a number of times, that is searched by points of it."""
+
+    def __init__(self, count: int) -> None:
+        self.counts = np.array([count], dtype=np.float64)
+
+    @abstractmethod
+    def _rough(self, top: float) -> tuple[FloatArray, FloatArray]:
+        """Losses and ln masses under P that are good enough to search by, for tilts up to `top`."""
+
+    def values(self, tilts: FloatArray) -> FloatArray:
+        losses, log_masses = self._rough(float(np.max(np.abs(tilts))))
+        exponents = np.multiply.outer(tilts, losses) + log_masses
+        return np.asarray(self.counts[0] * log_sum_exp(exponents))
+
+    def _log_size(self, tilt: float) -> float:
+        losses, log_masses = self._rough(tilt)
+        return float(log_sum_exp(tilt * losses + log_masses))
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        points, log_masses = self._rough(tilt)
+        exponents, times = tilt * points + log_masses, float(self.counts[0])
+        top = float(np.max(exponents))
+        p = np.exp(exponents - top)
+        total = float(np.sum(p))
+        mean = float(p @ points) / total
+        variance = float(p @ (points - mean) ** 2) / total
+        return times * (top + math.log(total)), times * mean, times * variance
+
+    def _layered(self, edges: FloatArray, heights: FloatArray, tilt: float) -> Decay:
+        """Decay by layers of the density of L, known to be at least `heights` between the edges."""
+        layers = layers_of_steps(edges, heights, int(np.argmax(heights)))
+        return Decay.of([layers], np.array([math.inf]), np.array([self._log_size(tilt)]))
 
 
 POINTS = 32  # of a panel
@@ -138,11 +155,36 @@ def panel_points(edges: FloatArray, count: int) -> tuple[FloatArray, FloatArray]
     return s.reshape(shape), (np.log(half)[..., None] + np.log(weights)).reshape(shape)
 
 
+_RADII = np.array([1.6, 2.3, 3.2, 4.5, 7.0])[:, None]
+_TAILS = 2.0 * POINTS * np.log(_RADII) + np.log1p(-(_RADII**-2.0))
+
+
+def log_panels_error(
+    edges: FloatArray, mu: float, log_on_box: Callable[[FloatArray, FloatArray, FloatArray], Any]
+) -> float:
+    """ln of the sum of the Gauss-Legendre errors (quadrature.log_ellipse_error), best radii.
+
+    log_on_box: ln of a bound on the integrand for Re s in [left, right], |Im s| <= deep < 1/mu.
+    """
+    centre, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
+    wide, deep = (0.5 * (_RADII + sign / _RADII) * half for sign in (1.0, -1.0))
+    ok = mu * deep < 1.0
+    bound = log_on_box(centre - wide, centre + wide, np.where(ok, deep, 0.1 * half))
+    bound = np.where(ok, bound - _TAILS, np.inf).min(axis=0)
+    return float(log_sum_exp(bound + np.log(64.0 / 15.0 * half)))
+
+
+def to_ends(within: FloatArray, step: float) -> tuple[FloatArray, FloatArray]:
+    """Shares of a mass, `within` from the left end of its cell, to both ends; P and Q are kept."""
+    whole = -math.expm1(-step)
+    return np.exp(-within) * -np.expm1(within - step) / whole, -np.expm1(-within) / whole
+
+
 # ---- losses of a bounded range
 _PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
-class BoundedCumulant(AbstractFamily):
+class BoundedCumulant(OneLaw):
     """One law with a largest loss; P and Q have mass 1 each."""
 
     largest: float  # |loss|
@@ -154,10 +196,6 @@ class BoundedCumulant(AbstractFamily):
     @abstractmethod
     def _points(self, panels: int, count: int) -> tuple[FloatArray, FloatArray]:
         """Losses and ln masses under P: `panels` panels of `count` points each, and the atoms."""
-
-    @abstractmethod
-    def _rough(self, tilt: float) -> tuple[FloatArray, FloatArray]:
-        """Losses and ln masses that are good enough to search by."""
 
     @abstractmethod
     def _slope(self, tilt: float, frequency: float) -> float:
@@ -173,19 +211,6 @@ class BoundedCumulant(AbstractFamily):
 
     length = 1.0  # of all panels together
     height = math.inf  # from the panels' line to where the bound on the slope ends
-
-    def values(self, tilts: FloatArray) -> FloatArray:
-        losses, log_masses = self._rough(float(np.max(np.abs(tilts))))
-        exponents = np.multiply.outer(tilts, losses) + log_masses
-        return np.asarray(self.counts[0] * log_sum_exp(exponents))
-
-    def _log_size(self, tilt: float) -> float:
-        losses, log_masses = self._rough(tilt)
-        return float(log_sum_exp(tilt * losses + log_masses))
-
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        losses, log_masses = self._rough(tilt)
-        return point_moments(losses, tilt * losses + log_masses, self.counts)
 
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         panels, count, log_error = self._choose(tilt, frequency, nats)

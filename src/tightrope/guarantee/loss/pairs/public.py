@@ -19,8 +19,6 @@ from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray, check_probability
 
-__all__ = ["PublicCumulant", "PublicMixturePair", "public_measure"]
-
 
 @final
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, Self, final
 
 import numpy as np
@@ -13,20 +13,20 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.gaussian.profile import log_gaussian_delta
+from tightrope.guarantee.gaussian import log_gaussian_delta
 from tightrope.guarantee.loss.abstract import (
     POINTS_BEYOND,
     LogMasses,
     Side,
     as_losses,
 )
+from tightrope.guarantee.loss.pairs.jumps import NormalJumps
 from tightrope.guarantee.loss.pairs.normals import (
     BEYOND_BULK,
     BRANCH,
     LEFT,
     LOG_CUT_OFF,
     AbstractSampledPair,
-    NormalJumps,
     beyond_end,
     branch_measure,
     check_mu,
@@ -39,21 +39,19 @@ from tightrope.guarantee.loss.pairs.normals import (
     rough_grid,
     variation_of_normals,
 )
-from tightrope.guarantee.loss.pairs.points import POINTS, TURN, panel_points
+from tightrope.guarantee.loss.pairs.sampled_cut import PartCumulant, rare_points
 from tightrope.guarantee.loss.pairs.sampled_grid import (
-    Excess,
-    Panels,
+    RowFamily,
     SampledGrid,
     SampledStrip,
     layers_of_density,
-    log_sums,
     make_grid,
 )
 from tightrope.guarantee.loss.pairs.sampling import (
+    REVERSE,
     Direction,
     log_mix,
     log_ratio,
-    log_sampled_error,
     point_of_log_ratio,
     point_slack,
     sampled_added,
@@ -65,14 +63,11 @@ from tightrope.numerics.inversion_law import (
     AbstractFamily,
     Decay,
     TiltedNodes,
-    tilted_nodes,
 )
 from tightrope.numerics.lattice import LatticeMeasure
-from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_sum_exp
+from tightrope.numerics.quadrature import LOG_ROOT_2PI
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
-
-__all__ = ["PartCumulant", "SampledCumulant", "SampledGaussianPair", "log_tail"]
 
 _LARGEST_MU = 20.0  # beyond, e^{mu^2} says nothing that a double can
 
@@ -107,10 +102,6 @@ class SampledGaussianPair(AbstractSampledPair):
         return self.has_jumps
 
     @property
-    def infinite_mass(self) -> float:
-        return 0.0
-
-    @property
     def support(self) -> tuple[float, float]:
         edge = math.log1p(-self.rate) if self.rate < 1.0 else -math.inf
         return (edge, math.inf) if self.direction == "remove" else (-math.inf, -edge)
@@ -126,8 +117,7 @@ class SampledGaussianPair(AbstractSampledPair):
         return math.log1p(self.rate**2 * math.expm1(self.mu**2))  # of r under N(0,1)
 
     def reversed(self) -> SampledGaussianPair:
-        other: Direction = "add" if self.direction == "remove" else "remove"
-        return SampledGaussianPair(self.rate, self.mu, other)
+        return replace(self, direction=REVERSE[self.direction])
 
     def _above(self, s: FloatArray) -> LogMasses:
         """ln mix(> s), ln N(0,1)(> s)."""
@@ -186,7 +176,7 @@ class SampledGaussianPair(AbstractSampledPair):
     def cut_cumulant(
         cls, pairs: Sequence[Self], counts: Sequence[int], nats: float
     ) -> tuple[AbstractFamily, float]:
-        part = PartCumulant(pairs, counts, _points(pairs, nats))
+        part = PartCumulant(pairs, counts, rare_points(pairs, nats))
         return part, part.log_dropped()
 
     # --------------------------------------------------------------------------- on a lattice
@@ -242,14 +232,13 @@ class SampledGaussianPair(AbstractSampledPair):
 # ---- its cumulant, for families of pairs of one direction, by the trapezoidal grid
 _MAX_SHIFT = 5e3  # of the tilted normal, in standard deviations
 _FEW_STEPS = 200  # up to here the shifted line is tried beside the layers
-_BLOCK = 1 << 18
 _MAX_SEARCH = 1e7  # points of a grid for searching
 _MAX_ROWS = 24  # larger families are as quick one tilt after the other
 _HEAVY = 24.0  # nats below the largest weight
 
 
 @final
-class SampledCumulant(AbstractFamily):
+class SampledCumulant(RowFamily):
     """K of SampledGaussianPairs of one direction, rates below 1."""
 
     def __init__(self, pairs: Sequence[SampledGaussianPair], counts: Sequence[int]) -> None:
@@ -258,11 +247,10 @@ class SampledCumulant(AbstractFamily):
         self.strip = SampledStrip(rate, mu)
         self.removes = pairs[0].direction == "remove"
         self._grid = lru_cache(maxsize=8)(self._make_search_grid)
-        self.row_moments = lru_cache(maxsize=8)(self._row_moments)
+        self.row_moments = lru_cache(maxsize=8)(super().row_moments)  # type: ignore[method-assign]
         self._widest_mu = float(np.max(mu))
 
     def power(self, tilt: float) -> float:
-        """The w with M(tilt) = G(w)."""
         return 1.0 + tilt if self.removes else -tilt
 
     @property
@@ -290,39 +278,9 @@ class SampledCumulant(AbstractFamily):
         s = low[:, None] + step[:, None] * np.arange(points)
         return self.strip.log_ratio(s), np.log(step)[:, None] - LOG_ROOT_2PI - 0.5 * s * s
 
-    def _search_grid(self, power: float) -> tuple[FloatArray, FloatArray]:
+    def _points_for(self, power: float) -> tuple[FloatArray, FloatArray]:
         size = 2.0 ** math.ceil(math.log2(max(abs(power), 1.0)))
         return self._grid(math.copysign(size, power))
-
-    def row_values(self, tilts: FloatArray) -> FloatArray:
-        """K of each law at several tilts, (tilts, laws); estimates."""
-        powers = 1.0 + tilts if self.removes else -tilts
-        lr, lw = self._search_grid(float(powers[np.argmax(np.abs(powers))]))
-        block = max(1, _BLOCK // lr.size)
-        out = np.empty((len(tilts), len(self.counts)))
-        for first in range(0, len(tilts), block):
-            w = powers[first : first + block, None, None]
-            out[first : first + block] = log_sum_exp(w * lr + lw)
-        return out
-
-    def values(self, tilts: FloatArray) -> FloatArray:
-        return np.asarray(self.row_values(tilts) @ self.counts)
-
-    def _row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """K, K' and K'' of each law; estimates."""
-        w = self.power(tilt)
-        lr, lw = self._search_grid(w)
-        exponent = w * lr + lw
-        value = log_sum_exp(exponent)
-        p = np.exp(exponent - value[:, None])
-        mean = (p * lr).sum(axis=1)
-        variance = (p * (lr - mean[:, None]) ** 2).sum(axis=1)
-        return value, mean if self.removes else -mean, variance
-
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        value, mean, variance = self.row_moments(tilt)
-        n = self.counts
-        return float(n @ value), float(n @ mean), float(n @ variance)
 
     def _log_size(self, tilt: float) -> FloatArray:
         """Estimates of ln G."""
@@ -348,7 +306,7 @@ class SampledCumulant(AbstractFamily):
         """
         if not self.removes:
             return 0.0
-        lr, lw = self._search_grid(self.power(tilt))
+        lr, lw = self._points_for(self.power(tilt))
         exponent = self.power(tilt) * lr + lw
         heavy = exponent > exponent.max(axis=1, keepdims=True) - _HEAVY
         last = np.max(np.where(heavy, lr, -np.inf), axis=1)
@@ -415,189 +373,3 @@ class SampledCumulant(AbstractFamily):
             return np.asarray(np.exp(np.minimum(log_bound, 0.0)))
 
         return further
-
-
-# ---- its cumulant up to a largest loss ("remove"), by Gauss-Legendre panels
-# The part of G(w) = E_{N(0,1)} r^w with s <= end.
-# Error: of the panels, and rounding term by term.
-_MAX_EXPONENT = 5000.0  # of the largest loss times a tilt
-_LEFT_NATS = 60.0
-_FEW_ON_A_PATH = 1000  # steps up to which the path is tried beside the layers
-_STEEPEST = 1.04  # < pi/3, of mu times the depth of a path
-
-
-@final
-class PartCumulant(AbstractFamily):
-    """The part of each of several SampledGaussianPairs, one row for each pair."""
-
-    def __init__(
-        self,
-        pairs: Sequence[SampledGaussianPair],
-        counts: Sequence[int],
-        end: FloatArray,
-    ) -> None:
-        """end: the last s, (rows,)."""
-        self.counts = np.array(counts, dtype=np.float64)
-        rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
-        self.strip = SampledStrip(rate, mu)
-        self.end = end
-        low = self.strip.reach(np.ones_like(self.strip.mu), _LEFT_NATS)[0]
-        self.low = np.minimum(low, end - 0.5)
-
-    @property
-    def max_tilt(self) -> float:
-        largest = float(np.max(self.strip.log_ratio(self.end[:, None])))
-        return _MAX_EXPONENT / largest if largest > 0.0 else _MAX_EXPONENT  # only gains are left
-
-    def log_dropped(self) -> float:
-        """ln of a bound on the probability of any step beyond the end."""
-        tails = log_tail(self.end, self.strip.log_rate[:, 0], self.strip.mu[:, 0])
-        return float(np.logaddexp.reduce(tails + np.log(self.counts))) + 1e-9
-
-    # ------------------------------------------------------------------ quick values for searching
-    @cached_property
-    def _search_grid(self) -> tuple[FloatArray, FloatArray]:
-        """ln r, and ln of the weight with r^0."""
-        widest = np.minimum(0.5 / self.strip.mu[:, 0], 0.7)
-        panels = math.ceil(float(np.max((self.end - self.low) / widest)))
-        # large tilts live next to the end: the last panel halves on the way there
-        share = (
-            1.0
-            - np.append(np.arange(panels, 0, -1), [*(2.0 ** -np.arange(1.0, 12.0)), 0.0]) / panels
-        )
-        s, log_weight = panel_points(self.low[:, None] + (self.end - self.low)[:, None] * share, 16)
-        return self.strip.log_ratio(s), log_weight - LOG_ROOT_2PI - 0.5 * s * s
-
-    def row_values(self, tilts: FloatArray) -> FloatArray:
-        lr, lw = self._search_grid
-        return log_sum_exp((1.0 + tilts)[:, None, None] * lr + lw)
-
-    def row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        lr, lw = self._search_grid
-        exponent = (1.0 + tilt) * lr + lw
-        value = log_sum_exp(exponent)
-        p = np.exp(exponent - value[:, None])
-        mean = (p * lr).sum(axis=1)
-        return value, mean, (p * (lr - mean[:, None]) ** 2).sum(axis=1)
-
-    def values(self, tilts: FloatArray) -> FloatArray:
-        return np.asarray(self.row_values(tilts) @ self.counts)
-
-    def moments(self, tilt: float) -> tuple[float, float, float]:
-        value, mean, variance = self.row_moments(tilt)
-        n = self.counts
-        return float(n @ value), float(n @ mean), float(n @ variance)
-
-    # ----------------------------------------------------------------------------- proved values
-    def fewest_points(self, tilt: float, frequency: float) -> float:
-        """Panels of TURN radians of e^{iyL}; a tenth for points of negligible weight."""
-        turns = frequency * np.sum(self.strip.log_ratio(self.end[:, None]))
-        return 0.9 * POINTS / TURN * float(turns)
-
-    def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
-        log_size = self.row_values(np.array([tilt]))[0]
-        found = [
-            self._row(row, tilt, frequency, nats, float(log_size[row]))
-            for row in range(len(self.counts))
-        ]
-        longest = max(len(row[0]) for row in found)
-        s = np.array([np.pad(row[0], (0, longest - len(row[0])), "edge") for row in found])
-        log_weight = np.array(
-            [np.pad(row[1], (0, longest - len(row[1])), constant_values=-np.inf) for row in found]
-        )
-        size = np.where(log_weight > -np.inf, np.abs(log_weight), 0.0)
-        log_weight = log_weight - LOG_ROOT_2PI - 0.5 * s * s
-        w, lr = 1.0 + tilt, self.strip.log_ratio(s)
-        weight_error, lr_error = self._errors(s, lr)
-        weight_error = weight_error + 3.0 * UNIT * size
-        exponents = log_weight + w * lr
-        error = weight_error + w * (4.0 * UNIT * np.abs(lr) + lr_error)
-        value, rounding = log_sums(exponents, error)
-        if bool(np.any(np.abs(value) <= 0.5)):
-            powers = np.full((len(value), 1), w), np.full((len(value), 1), tilt)
-            excess = Excess(*powers, True, lr, log_weight)
-            total, small = excess.total(exponents, weight_error, lr_error)
-            value, rounding = excess.near(value, rounding, total - self._beyond(w), small)
-        lost = np.exp(np.array([row[2] for row in found]) - value)
-        return tilted_nodes(lr, exponents, (value, rounding), error, lr_error, lost)
-
-    def _beyond(self, w: float) -> FloatArray:
-        """E[1 + w (r - 1); s > end], what the excess takes from 1 beyond the end."""
-        mu, s = self.strip.mu[:, 0], self.end
-        miss, hit = np.exp(log_ndtr(-s)), np.exp(log_ndtr(mu - s))
-        return np.asarray(miss + w * self.strip.rate[:, 0] * (hit - miss))
-
-    def _errors(self, s: FloatArray, lr: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The rounding of weights without r^w and of ln r.
-
-        See SampledGrid; weights and nodes to 64 units.
-        """
-        of = self.strip
-        size = of.mu * np.abs(s) + of.mu**2
-        lr_error = 6.0 * UNIT * of.share(s, lr) * size + log_sampled_error(lr, of.rate)
-        weight_error = UNIT * (72.0 + 6.0 * s * s)
-        return np.asarray(weight_error), np.asarray(lr_error)
-
-    def _row(
-        self, row: int, tilt: float, frequency: float, nats: float, log_size: float
-    ) -> tuple[FloatArray, FloatArray, float]:
-        """Points and ln weights of one law, and ln of the bound on what they miss of G."""
-        panels, turn = Panels(self.strip, row, 1.0 + tilt, frequency), TURN
-        for _ in range(20):
-            edges = panels.edges(float(self.low[row]), float(self.end[row]), turn)
-            log_error = panels.log_error(edges)
-            if log_error <= log_size - nats:
-                break
-            turn *= 0.85
-        s, log_weight = panel_points(edges, POINTS)
-        return s, log_weight, float(np.logaddexp(log_error, panels.log_left(float(edges[0]))))
-
-    # ------------------------------------------------------------------------------------- decay
-    def shifted(self, tilt: float) -> Callable[[float], FloatArray]:
-        """|M(c+iy)|/M(c) on the path at depth d up to the end, then straight down to it.
-
-        mu d stays below pi/3, so that arg r >= t sin(mu d') >= 0.82 t mu d' on that way. The bound
-        holds when ln M is the quick estimate within LOG_MASS_SLACK, and falls with y.
-        """
-        log_size, ones = self.row_values(np.array([tilt]))[0], np.ones_like(self.strip.mu)
-        w, end, of = (1.0 + tilt) * ones, self.end[:, None], self.strip
-        lr = of.log_ratio(end)
-        pace = 0.82 * of.mu * of.share(end, lr)
-        peak = w * lr - 0.5 * end * end - LOG_ROOT_2PI
-        outline = of.outline(w, (self.low, self.end), right_ends=False)
-        left = of.tails(w, 0.0 * ones, outline)[0]
-        with np.errstate(divide="ignore"):  # no bound where L hardly moves
-            down = peak + 0.5 * outline.depths**2 - np.log(pace)
-        down = np.where(outline.theta < _STEEPEST, down, np.inf)
-
-        def further(y: float) -> FloatArray:
-            logs = outline.total(-y * ones, left)
-            total = (
-                np.min(np.logaddexp(logs, down - math.log(y)), axis=1) - log_size + LOG_MASS_SLACK
-            )
-            return np.asarray(np.exp(np.minimum(total, 0.0)))
-
-        return further
-
-    def decay(self, tilt: float) -> Decay:
-        log_size = self.row_values(np.array([tilt]))[0]
-        reach = self.low - self.strip.mu[:, 0], self.end
-        layers, _ = layers_of_density(self.strip, 1.0 + tilt, reach, log_size)
-        further = self.shifted(tilt) if float(np.sum(self.counts)) <= _FEW_ON_A_PATH else None
-        return Decay.of(layers, np.full(len(layers), math.inf), log_size, further)
-
-
-def log_tail(s: FloatArray, log_rate: FloatArray, mu: FloatArray) -> FloatArray:
-    """ln of a bound on the mass of (1-q) N(0,1) + q N(mu,1) beyond s, at most 1 + q too large."""
-    return np.asarray(np.logaddexp(log_ndtr(-s), log_rate + log_ndtr(mu - s)))
-
-
-def _points(pairs: Sequence[SampledGaussianPair], nats: float) -> FloatArray:
-    """The s that a step exceeds with probability about e^-nats."""
-    rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
-    low, high = 0.0 * mu, mu + math.sqrt(2.0 * nats) + 1.0
-    for _ in range(20):
-        s = 0.5 * (low + high)
-        rare = log_tail(s, np.log(rate), mu) < -nats
-        low, high = np.where(rare, low, s), np.where(rare, s, high)
-    return np.asarray(high)

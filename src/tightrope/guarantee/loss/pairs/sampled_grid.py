@@ -10,16 +10,17 @@ docs/certificate_argument.md, 3.3.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.loss.pairs.points import POINTS
 from tightrope.guarantee.loss.pairs.sampling import log_ratio, log_sampled_error
 from tightrope.numerics.inversion_law import (
     LOG_MASS_SLACK,
+    AbstractFamily,
     Layers,
     TiltedNodes,
     layers_of_steps,
@@ -37,23 +38,11 @@ from tightrope.numerics.quadrature import (
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "Excess",
-    "Outline",
-    "Panels",
-    "Reach",
-    "SampledGrid",
-    "SampledStrip",
-    "layers_of_density",
-    "log_sums",
-    "make_grid",
-    "power",
-]
-
 # ---- the bound on |phi(s + id) r(s + id)^w|, cell by cell
 _DEPTHS = np.array([0.002, 0.007, 0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
 _SIXTEENTHS = np.arange(17) / 16.0
 _MAX_CELLS = 80_000
+_BLOCK = 1 << 18
 Reach = tuple[FloatArray, FloatArray]  # first and last s of each row
 
 
@@ -73,6 +62,50 @@ class Outline:
         inside = log_sum_exp(self.cells + frequency[:, :, None] * self.angle)
         total = np.logaddexp(inside, outside) - LOG_ROOT_2PI + 1e-9
         return np.asarray(total + 0.5 * self.depths * self.depths)
+
+
+class RowFamily(AbstractFamily):
+    """Laws of sampled Gaussians, a row each, searched by points of G(w)."""
+
+    strip: SampledStrip
+
+    @abstractmethod
+    def _points_for(self, power: float) -> tuple[FloatArray, FloatArray]:
+        """ln r and ln weight (rows, points), good enough to search by up to this power."""
+
+    def power(self, tilt: float) -> float:
+        """The w with M(tilt) = G(w)."""
+        return 1.0 + tilt
+
+    def row_values(self, tilts: FloatArray) -> FloatArray:
+        """K of each law at several tilts, (tilts, laws); estimates."""
+        powers = np.array([self.power(tilt) for tilt in tilts.tolist()])
+        lr, lw = self._points_for(float(powers[np.argmax(np.abs(powers))]))
+        block = max(1, _BLOCK // lr.size)
+        out = np.empty((len(tilts), len(self.counts)))
+        for first in range(0, len(tilts), block):
+            w = powers[first : first + block, None, None]
+            out[first : first + block] = log_sum_exp(w * lr + lw)
+        return out
+
+    def values(self, tilts: FloatArray) -> FloatArray:
+        return np.asarray(self.row_values(tilts) @ self.counts)
+
+    def row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """K, K' and K'' of each law; estimates."""
+        w = self.power(tilt)
+        lr, lw = self._points_for(w)
+        exponent = w * lr + lw
+        value = log_sum_exp(exponent)
+        p = np.exp(exponent - value[:, None])
+        mean = (p * lr).sum(axis=1)
+        variance = (p * (lr - mean[:, None]) ** 2).sum(axis=1)
+        return value, mean if self.power(1.0) > 0.0 else -mean, variance
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        value, mean, variance = self.row_moments(tilt)
+        n = self.counts
+        return float(n @ value), float(n @ mean), float(n @ variance)
 
 
 @final
@@ -195,7 +228,8 @@ class SampledStrip:
         push, theta, (edges, lr, t) = frequency, outline.theta, outline.ends
         left = w * lr[:, :1] - 0.5 * edges[:, :1] ** 2 + push * _angle(t[:, :1], theta)
         if bool(np.any(w < 0.0)):  # theta <= pi/2: |r(s+id)| rises with s and is >= 1 - q
-            left = left + 0.5 * w * _log_modulus(np.minimum(t[:, :1], 0.5), theta)
+            nearest = np.minimum(t[:, :1], 0.5)  # 2 ln |1 - t + t e^{i theta}|
+            left += 0.5 * w * np.log1p(-2.0 * nearest * (1.0 - nearest) * (1.0 - np.cos(theta)))
             right = self._log_falling(w, push, edges[:, 1:], theta) - 0.5 * edges[:, 1:] ** 2
         else:
             right = w * lr[:, 1:] - 0.5 * edges[:, 1:] ** 2 + push * theta
@@ -214,11 +248,6 @@ class SampledStrip:
         floor = self.log_rest + 0.5 * np.log1p(x * (2.0 * cos + x))
         angle = np.where(-w * (cos + x) >= push * sin, np.arctan2(x * sin, 1.0 + x * cos), theta)
         return np.asarray(w * floor + push * angle)
-
-
-def _log_modulus(t: FloatArray, theta: FloatArray) -> FloatArray:
-    """2 ln |1 - t + t e^{i theta}|."""
-    return np.asarray(np.log1p(-2.0 * t * (1.0 - t) * (1.0 - np.cos(theta))))
 
 
 def _angle(t: FloatArray, theta: FloatArray) -> FloatArray:
@@ -453,73 +482,3 @@ class Excess:
         total = np.where(near, total, 0.0)
         small = 1.2 * small / (1.0 + total) + 2.0 * UNIT * np.abs(total)
         return np.where(near, np.log1p(total), value), np.where(near, small, rounding)
-
-
-# ---- Gauss-Legendre panels for phi(s) r(s)^w on part of the line, with proved errors
-# The frequency y turns e^{iyL} ever faster as L rises, so panels get shorter to the right, each
-# for a turn of a few dozen radians.
-#
-# Error: each panel on a Bernstein ellipse around it (quadrature.log_ellipse_error), on which every
-# factor is bounded by a monotone function of Re s; left of the first panel by a Gaussian tail.
-_SHORTER = 24.0  # with fewer radians panels that hardly turn get shorter too
-_RADII = np.array([1.6, 2.3, 3.2, 4.5, 7.0])
-_TAILS = 2.0 * POINTS * np.log(_RADII) + np.log1p(-(_RADII**-2.0))
-_MAX_PANELS = 4000
-
-
-@final
-class Panels:
-    """Bounds for one law, one power and one largest frequency."""
-
-    def __init__(self, strip: SampledStrip, row: int, w: float, frequency: float) -> None:
-        self.one, self.mu = SampledStrip(strip.rate[row], strip.mu[row]), float(strip.mu[row, 0])
-        self.w, self.frequency = w, frequency
-
-    def edges(self, low: float, end: float, turn: float) -> FloatArray:
-        """From the end leftwards, each panel for about `turn` radians of yL."""
-        mu, log_rate = self.mu, float(self.one.log_rate[0, 0])
-        widest = min(turn / _SHORTER, 1.0) * min(0.9 / mu, 1.2)
-        turning = max(self.frequency, 0.5 * self.w)  # e^{wL} rises as e^{iyL} turns
-        edges = [end]
-        while edges[-1] > low:
-            log_b = log_rate + mu * edges[-1] - 0.5 * mu * mu
-            pace = turning * mu / (1.0 + math.exp(-min(log_b, 700.0)))
-            edges.append(edges[-1] - min(widest, turn / max(pace, 1e-300)))
-            if len(edges) > _MAX_PANELS:
-                raise OverflowError(f"more than {_MAX_PANELS} panels")
-        return np.array(edges[::-1])
-
-    def log_error(self, edges: FloatArray) -> float:
-        """ln of the sum of the Gauss-Legendre errors (quadrature.log_ellipse_error), best radii."""
-        centre, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * (edges[1:] - edges[:-1])
-        wide, deep = (0.5 * (_RADII + sign / _RADII)[:, None] * half for sign in (1.0, -1.0))
-        ok = self.mu * deep < 1.0
-        deep = np.where(ok, deep, 0.1 * half)
-        ends = (centre - wide).reshape(-1), (centre + wide).reshape(-1)
-        bound = self._log_on_box(*ends, deep.reshape(-1)).reshape(ok.shape)
-        bound = np.where(ok, bound - _TAILS[:, None], np.inf).min(axis=0)
-        return float(log_sum_exp(bound + np.log(64.0 / 15.0 * half)))
-
-    def _log_on_box(self, left: FloatArray, right: FloatArray, deep: FloatArray) -> FloatArray:
-        """ln of a bound on the integrand for Re s in [left, right], |Im s| <= deep, |Im w| <= y."""
-        one, theta = self.one, self.mu * deep
-        lr = one.log_ratio(right[None, :])
-        t = one.share(right[None, :], lr)
-        nearest = np.clip(0.0, left, right)
-        angle = np.arctan2(t * np.sin(theta), 1.0 - t + t * np.cos(theta))
-        base = 0.5 * deep**2 - 0.5 * nearest**2 - LOG_ROOT_2PI
-        value = self.w * lr[0] + self.frequency * angle[0]
-        return np.asarray(base + np.logaddexp(value, self._log_gaussian(lr[0])))
-
-    def _log_gaussian(self, lr: FloatArray) -> FloatArray:
-        """ln of a bound on |1 + w(r - 1)|, which is taken from r^w near G = 1."""
-        return np.asarray(
-            np.log(1.0 + abs(self.w - 1.0) + abs(self.w) * np.exp(np.minimum(lr, 700.0)))
-        )
-
-    def log_left(self, low: float) -> float:
-        """ln of a bound on the integral left of the first edge, where it falls like a Gaussian."""
-        at = np.array([[low]])
-        lr = self.one.log_ratio(at)
-        value = np.logaddexp(self.w * lr - LOG_ROOT_2PI, self._log_gaussian(lr)) - 0.5 * at * at
-        return float(value[0, 0]) + math.log(1.2534)

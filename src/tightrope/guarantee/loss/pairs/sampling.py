@@ -22,24 +22,8 @@ from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "NEVER",
-    "Direction",
-    "Profile",
-    "above_infimum",
-    "below_support",
-    "log_mix",
-    "log_ratio",
-    "log_sampled",
-    "log_sampled_error",
-    "point_of_log_ratio",
-    "point_slack",
-    "sampled_added",
-    "sampled_both",
-    "sampled_removed",
-]
-
 Direction = Literal["remove", "add"]
+REVERSE: dict[Direction, Direction] = {"remove": "add", "add": "remove"}
 Profile = Callable[[float], Interval]  # ln delta of every real epsilon
 NEVER = Interval.exact(-math.inf)  # delta = 0
 _LARGEST_POWER = 700.0  # of e

@@ -1,1 +1,0 @@
-"""Gaussian differential privacy: profile, inverses, trade-off function, composition."""
