@@ -225,7 +225,7 @@ FAULTS = [
         "tests/unit/numerics/test_lognormal_mean.py",
     ),
     (
-        "theorems/sampling.py::PoissonGaussianExactZdw22.guarantee",
+        "theorems/sampling.py::PoissonGaussianExactZdw22.proved",
         '("remove", "add")',
         '("add",)',
         "tests/unit/test_account.py",
@@ -237,7 +237,7 @@ FAULTS = [
         "tests/attacks/test_stopping.py",
     ),
     (
-        "theorems/releases.py::GaussianGdpDrs19.guarantee",
+        "theorems/releases.py::GaussianGdpDrs19.proved",
         "process.step_mu * math.sqrt(process.steps)",
         "process.step_mu",
         "tests/unit/test_account.py",

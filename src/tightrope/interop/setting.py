@@ -113,8 +113,6 @@ def _shown(given: object) -> str:
 
 UNSAID = ""  # what people leave out; null in a file is not the same
 _USUAL_DELTA = 1e-5
-
-
 _OF_THE_LOSS = ("smoothness", "strong_convexity", "lipschitz", "step_size", "diameter")
 _ONE_PASS = ("skip", "stop")
 _BY_EPOCHS = ("cyclic", *_ONE_PASS)
