@@ -16,7 +16,7 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.check import confirm_epsilon
 from tightrope.guarantee.loss import contour, lattice, profile
-from tightrope.guarantee.loss.lattice.sketch import sketch_of
+from tightrope.guarantee.loss.lattice.plan import sketch_of
 from tightrope.guarantee.loss.pairs import SampledGaussianPair
 from tightrope.numerics.interval import Interval
 

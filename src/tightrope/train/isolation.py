@@ -154,7 +154,7 @@ def isolate(
         if needed:
             raise InvalidInput(
                 f"{who} a proved program only, and this loss is not proved: "
-                f"{why or f'isolation is {wanted!r}'}. Change what is named, or {way_out}."
+                f"{why or f'isolation is {wanted!r}.'} Change what is named, or {way_out}."
             )
     if wanted == "one at a time":
         alone = OneAtATime(model, loss, size, trained)

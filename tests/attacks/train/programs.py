@@ -61,6 +61,18 @@ def meets(how: str, *refused: str, cases: list[Case] = CASES, **parts: Any) -> C
     return register
 
 
+def of_one_line(
+    losses: dict[str, Callable[..., Tensor]],
+    how: str,
+    *refused: str,
+    cases: list[Case] = CASES,
+    **parts: Any,
+) -> None:
+    cases.extend(
+        Case(name, loss, how, refused or (MIXES,), **parts) for name, loss in losses.items()
+    )
+
+
 def each(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(model(x), y, reduction="none")
 
@@ -115,11 +127,6 @@ for name, norm in {
 
 
 @meets("others")
-def detached_mean(m, x, y):
-    return each(m, x - x.mean(0).detach(), y)
-
-
-@meets("others")
 def mean_under_no_grad(m, x, y):
     with torch.no_grad():
         mean = m(x).mean(0)
@@ -141,11 +148,6 @@ def mean_under_autocast(m, x, y):
     return F.cross_entropy(out.float(), y, reduction="none")
 
 
-@meets("others")
-def standardised_data(m, x, y):
-    return each(m, (x - x.mean(0)) / x.std(0), y)
-
-
 @meets("others", model=lambda: Around(lambda x: (x - x.mean(0)) / (1 + x.square().mean(0))))
 def model_that_standardises(m, x, y):
     return each(m, x, y)
@@ -154,11 +156,6 @@ def model_that_standardises(m, x, y):
 @meets("others", model=lambda: Around(lambda x: x.sub_(1.0).div_(2.0) - x.mean(0)))
 def model_that_writes_to_its_batch_and_standardises(m, x, y):
     return each(m, x.clone(), y)
-
-
-@meets("others")
-def largest_entry(m, x, y):
-    return each(m, x / x.abs().max(), y)
 
 
 @meets("others")
@@ -197,11 +194,6 @@ def gradients_that_mix_where_losses_do_not(m, x, y):
     return each(m, x, y)
 
 
-@meets("others")
-def mean_loss_repeated(m, x, y):
-    return F.cross_entropy(m(x), y).expand(x.shape[0])
-
-
 @meets("others", MIXES, NOT_CAPTURED, shown=False)
 def mean_loss(m, x, y):
     return F.cross_entropy(m(x), y)
@@ -233,11 +225,6 @@ def whitening(m, x, y):
 @meets("others", MIXES, UNKNOWN)
 def spectrum_over_the_batch(m, x, y):
     return each(m, torch.fft.rfft(x, dim=0).abs().sum(0) + x, y)
-
-
-@meets("others")
-def layer_norm_over_the_batch(m, x, y):
-    return each(m, F.layer_norm(x.t(), (x.shape[0],)).t(), y)
 
 
 @meets("others")
@@ -320,11 +307,6 @@ def distances_of_all_pairs(m, x, y):
     return torch.cdist(m(x), m(x)).mean(1)
 
 
-@meets("others")
-def differences_of_all_pairs(m, x, y):
-    return (m(x)[:, None] - m(x)[None]).square().sum((1, 2))
-
-
 @meets("others", MIXES, UNKNOWN, NOT_CAPTURED)
 def radius_graph(m, x, y):
     near = (torch.cdist(x, x) < 4.0).float() * (1 - torch.eye(len(x)))
@@ -332,24 +314,9 @@ def radius_graph(m, x, y):
 
 
 @meets("others")
-def attention_between_examples(m, x, y):
-    return each(m, F.scaled_dot_product_attention(x[None], x[None], x[None])[0], y)
-
-
-@meets("others")
 def softmax_of_the_scores_of_all(m, x, y):
     h = m(x)
     return F.cross_entropy((h @ h.t()).softmax(1) @ h, y, reduction="none")
-
-
-@meets("others")
-def product_of_the_batch_with_itself(m, x, y):
-    return each(m, (x @ x.T) @ x, y)
-
-
-@meets("others")
-def einsum_of_all_pairs(m, x, y):
-    return torch.einsum("bi,ci->bc", m(x), m(x)).logsumexp(1)
 
 
 @meets("others", MIXES, NOT_CAPTURED, model=lambda: Around(None, None))
@@ -359,32 +326,12 @@ def one_example_added_to_one_other(m, x, y):
 
 
 @meets("others")
-def softmax_over_the_batch(m, x, y):
-    return m(x).softmax(0)[:, 0]
-
-
-@meets("others")
 def losses_times_their_softmax(m, x, y):
     losses = each(m, x, y)
     return losses * torch.softmax(losses.detach(), 0)
 
 
-@meets("others")
-def cumulative_sum(m, x, y):
-    return each(m, x.cumsum(0), y)
-
-
 # Mixtures and shifts.
-
-
-@meets("others")
-def mixup_by_roll(m, x, y):
-    return each(m, 0.7 * x + 0.3 * x.roll(1, 0), y)
-
-
-@meets("others")
-def mixup_by_flip(m, x, y):
-    return each(m, 0.7 * x + 0.3 * x.flip(0), y)
 
 
 @meets("others")
@@ -403,41 +350,6 @@ def mixup_by_permutation(m, x, y):
 def mixup_with_a_random_partner(m, x, y):
     partner = torch.randint(0, x.shape[0], (x.shape[0],))
     return each(m, 0.7 * x + 0.3 * x[partner], y)
-
-
-@meets("others")
-def cut_and_paste_between_images(m, x, y):
-    return each(m, torch.cat([x[:, :4], x.flip(0)[:, 4:]], 1), y)
-
-
-@meets("others")
-def label_of_the_example_before(m, x, y):
-    return each(m, x, y.roll(1))
-
-
-@meets("others")
-def label_of_the_example_before_by_cat(m, x, y):
-    return each(m, x, torch.cat([y[-1:], y[:-1]]))
-
-
-@meets("others")
-def flipped_rows_and_labels(m, x, y):
-    return each(m, x.flip(0), y.flip(0))
-
-
-@meets("others")
-def first_example_used_by_all(m, x, y):
-    return each(m, x + x[0], y)
-
-
-@meets("others")
-def last_example_used_by_all(m, x, y):
-    return each(m, x + x[-1:], y)
-
-
-@meets("others")
-def first_and_last_meet_before_the_layer(m, x, y):
-    return each(m, torch.cat([x[:-1], x[-1:] + x[:1]]), y)
 
 
 @meets("others")
@@ -463,11 +375,6 @@ def two_halves_together(m, x, y):
 def reshape_that_pairs_examples(m, x, y):
     pairs = x.reshape(-1, 2, D)
     return each(m, (pairs + pairs.flip(1)).reshape(-1, D), y)
-
-
-@meets("others")
-def reshape_instead_of_transpose(m, x, y):
-    return each(m, x.reshape(D, -1).sum(0).unsqueeze(1) * x, y)
 
 
 @meets("others")
@@ -537,24 +444,9 @@ def class_weights_by_bincount(m, x, y):
 
 
 @meets("others")
-def class_weights_by_one_hot(m, x, y):
-    return each(m, x, y) / F.one_hot(y, C).sum(0)[y]
-
-
-@meets("others")
 def class_weights_in_the_loss(m, x, y):
     counts = F.one_hot(y, C).sum(0).float()
     return F.cross_entropy(m(x), y, weight=1 / (1 + counts), reduction="none")
-
-
-@meets("others")
-def gathered_from_another_row(m, x, y):
-    return each(m, x.gather(0, y.unsqueeze(1).expand(-1, D)), y)
-
-
-@meets("others")
-def rows_picked_by_labels(m, x, y):
-    return each(m, x[y], y)
 
 
 @meets("others", MIXES, UNKNOWN)
@@ -1231,26 +1123,6 @@ class WithTable(nn.Linear):
         self.register_buffer("chances", torch.rand(D))
 
 
-@meets("part", UNKNOWN, shown=False)
-def shared_permutation_of_columns(m, x, y):
-    return each(m, x[:, torch.randperm(D)], y)
-
-
-@meets("part", UNKNOWN, shown=False)
-def shared_sign(m, x, y):
-    return each(m, x, y) * torch.sign(torch.rand(()) - 0.5)
-
-
-@meets("part", UNKNOWN, shown=False)
-def shared_noise_on_the_inputs(m, x, y):
-    return each(m, x + 0.1 * torch.randn(D), y)
-
-
-@meets("part", UNKNOWN, shown=False)
-def shared_mask_by_torch_dropout(m, x, y):
-    return each(m, x * F.dropout(torch.ones(D)), y)
-
-
 @meets("part", UNKNOWN, model=WithTable, shown=False)
 def dropout_of_a_weight(m, x, y):
     return each(m, x + F.dropout(m.places), y)
@@ -1261,6 +1133,64 @@ def shared_draws_by_chances_of_a_buffer(m, x, y):
     return each(m, x * torch.bernoulli(m.chances), y)
 
 
-@meets("part", UNKNOWN, shown=False)
-def shared_noise_as_long_as_the_batch_once_more(m, x, y):
-    return each(m, x, y) * torch.rand(2)[0]
+# Losses of one line.
+
+of_one_line(
+    {
+        "detached mean": lambda m, x, y: each(m, x - x.mean(0).detach(), y),
+        "standardised data": lambda m, x, y: each(m, (x - x.mean(0)) / x.std(0), y),
+        "largest entry": lambda m, x, y: each(m, x / x.abs().max(), y),
+        "mean loss repeated": lambda m, x, y: F.cross_entropy(m(x), y).expand(x.shape[0]),
+        "layer norm over the batch": lambda m, x, y: each(
+            m, F.layer_norm(x.t(), (x.shape[0],)).t(), y
+        ),
+        "differences of all pairs": lambda m, x, y: (
+            (m(x)[:, None] - m(x)[None]).square().sum((1, 2))
+        ),
+        "attention between examples": lambda m, x, y: each(
+            m, F.scaled_dot_product_attention(x[None], x[None], x[None])[0], y
+        ),
+        "product of the batch with itself": lambda m, x, y: each(m, (x @ x.T) @ x, y),
+        "einsum of all pairs": lambda m, x, y: torch.einsum("bi,ci->bc", m(x), m(x)).logsumexp(1),
+        "softmax over the batch": lambda m, x, y: m(x).softmax(0)[:, 0],
+        "cumulative sum": lambda m, x, y: each(m, x.cumsum(0), y),
+        "mixup by roll": lambda m, x, y: each(m, 0.7 * x + 0.3 * x.roll(1, 0), y),
+        "mixup by flip": lambda m, x, y: each(m, 0.7 * x + 0.3 * x.flip(0), y),
+        "cut and paste between images": lambda m, x, y: each(
+            m, torch.cat([x[:, :4], x.flip(0)[:, 4:]], 1), y
+        ),
+        "label of the example before": lambda m, x, y: each(m, x, y.roll(1)),
+        "label of the example before by cat": lambda m, x, y: each(
+            m, x, torch.cat([y[-1:], y[:-1]])
+        ),
+        "flipped rows and labels": lambda m, x, y: each(m, x.flip(0), y.flip(0)),
+        "first example used by all": lambda m, x, y: each(m, x + x[0], y),
+        "last example used by all": lambda m, x, y: each(m, x + x[-1:], y),
+        "first and last meet before the layer": lambda m, x, y: each(
+            m, torch.cat([x[:-1], x[-1:] + x[:1]]), y
+        ),
+        "reshape instead of transpose": lambda m, x, y: each(
+            m, x.reshape(D, -1).sum(0).unsqueeze(1) * x, y
+        ),
+        "class weights by one hot": lambda m, x, y: each(m, x, y) / F.one_hot(y, C).sum(0)[y],
+        "gathered from another row": lambda m, x, y: each(
+            m, x.gather(0, y.unsqueeze(1).expand(-1, D)), y
+        ),
+        "rows picked by labels": lambda m, x, y: each(m, x[y], y),
+    },
+    "others",
+)
+of_one_line(
+    {
+        "shared permutation of columns": lambda m, x, y: each(m, x[:, torch.randperm(D)], y),
+        "shared sign": lambda m, x, y: each(m, x, y) * torch.sign(torch.rand(()) - 0.5),
+        "shared noise on the inputs": lambda m, x, y: each(m, x + 0.1 * torch.randn(D), y),
+        "shared mask by torch dropout": lambda m, x, y: each(m, x * F.dropout(torch.ones(D)), y),
+        "shared noise as long as the batch once more": lambda m, x, y: (
+            each(m, x, y) * torch.rand(2)[0]
+        ),
+    },
+    "part",
+    UNKNOWN,
+    shown=False,
+)
