@@ -11,11 +11,12 @@ from typing import final
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee import tradeoff
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import group_mu
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
+    Components,
     infinite_log_mass,
     largest_loss,
 )
