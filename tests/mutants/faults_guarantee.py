@@ -103,13 +103,13 @@ FAULTS = [
     ),
     (
         f"{PROFILE}::worst_epsilon",
-        "log_chernoff(order, found.lower, log_delta) > log_delta",
+        "log_chernoff(_few_above(order), found.lower, log_delta) > log_delta",
         "False",
         ENDS,
     ),
     (
         f"{PROFILE}::worst_delta",
-        "log_chernoff(order, epsilon, log_found) > log_found",
+        "log_chernoff(_few_above(order), epsilon, log_found) > log_found",
         "False",
         ENDS,
     ),

@@ -82,9 +82,19 @@ FAULTS = [
         "-1.01 * mu * (cells.before + width + cells.after)",
         NUMBERS,
     ),
-    (f"{LATTICE}::coarsened", "(measure.error + rounding) * inflation", "measure.error", TERMS),
-    (f"{LATTICE}::coarsened", "np.expm1(position) / math.expm1(wide)", "position / wide", NUMBERS),
-    (f"{LATTICE}::compound", "2.0 * _outside(measure, count, size)", "0.0", TERMS),
+    (
+        "numerics/lattice_sums.py::coarsened",
+        "(measure.error + rounding) * inflation",
+        "measure.error",
+        TERMS,
+    ),
+    (
+        "numerics/lattice_sums.py::coarsened",
+        "np.expm1(position) / math.expm1(wide)",
+        "position / wide",
+        NUMBERS,
+    ),
+    ("numerics/lattice_sums.py::compound", "2.0 * _outside(measure, count, size)", "0.0", TERMS),
     (
         f"{LAW}::OneSide.log_upper",
         "[value, error, self.log_given(epsilon)]",

@@ -1,7 +1,8 @@
 """A fault in each home that the inventory of the papers names, for each test that it cites."""
 
-GOLDEN = "tests/unit/guarantee/test_renyi_golden.py"
-REGIONS = "tests/unit/guarantee/test_renyi_regions.py"
+FORMULAS = "tests/unit/reproduce/test_renyi_formulas.py"
+GOLDEN = f"tests/unit/guarantee/test_renyi_golden.py {FORMULAS}"
+REGIONS = f"tests/unit/guarantee/test_renyi_regions.py {FORMULAS}"
 GAUSSIAN = "tests/unit/guarantee/test_gaussian_profile.py"
 DIVERGENCE = "tests/unit/reproduce/test_tradeoff_divergence.py"
 CURVES = "tests/unit/reproduce/test_tradeoff_curves.py"

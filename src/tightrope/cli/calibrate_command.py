@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tightrope.cli import options as opt
 from tightrope.cli.options import option
@@ -65,7 +64,9 @@ def calibrate(
         )
     wanted = find or _missing(setting)
     if wanted not in _FINDS:
-        raise InvalidInput(opt.unknown("--find", wanted, _FINDS))
+        from tightrope.interop.setting import unknown
+
+        raise InvalidInput(unknown("--find", wanted, _FINDS))
     if setting.last_iterate and wanted != "noise":
         raise InvalidInput(
             f"Of a method that releases its last iterate the noise is found, not {wanted}. Leave "
@@ -77,18 +78,16 @@ def calibrate(
         )
     finders = {"noise": search.find_noise, "steps": search.find_steps, "rate": search.find_rate}
     view = calibrate_view(finders[wanted], _filled(setting).run(), target, level.delta)
-    batch = _batch(view["answer"], setting.records)
+    batch, records = [], setting.records
+    if records is not None and "rate" in view["answer"]:
+        most = int(view["answer"]["rate"] * records)
+        batch = [f"That is a batch of at most {most:,} of {records:,} records."]
     if "noise_std" in view["answer"]:
         scale = _filled(setting).run().noise_std  # of noise 1
         multiplier = rounded_up(view["answer"]["noise_std"] / scale, 8)
         batch = [f"On the mean gradient of a batch; as an option: --noise {multiplier}."]
     view["remarks"] = [*level.remarks, *remarks_on(view), *batch]
-    if as_json:
-        print(json.dumps(view))
-        return
-    from tightrope.cli.tables import show_calibration
-
-    show_calibration(view)
+    opt.answer(view, as_json, "calibration")
 
 
 def _choose(
@@ -119,19 +118,7 @@ def _choose(
     view["remarks"] = list(level.remarks)
     if plot is not None:
         correlated_plot(choice, plot)
-    if as_json:
-        print(json.dumps(view))
-        return
-    from tightrope.cli.tables import show_correlated
-
-    show_correlated(view)
-
-
-def _batch(answer: dict[str, Any], records: int | None) -> list[str]:
-    """A rate as a batch size, where it is known of how many records."""
-    if records is None or "rate" not in answer:
-        return []
-    return [f"That is a batch of at most {int(answer['rate'] * records):,} of {records:,} records."]
+    opt.answer(view, as_json, "correlated")
 
 
 def _filled(setting: Setting) -> Setting:
@@ -148,11 +135,8 @@ def _target(
 ) -> Target:
     from tightrope.calibrate import Target
 
-    given = [
-        name
-        for name, value in (("--epsilon", epsilon), ("--advantage", advantage), ("--tpr", tpr))
-        if value is not None
-    ]
+    goals = {"--epsilon": epsilon, "--advantage": advantage, "--tpr": tpr}
+    given = [name for name, value in goals.items() if value is not None]
     if len(given) != 1:
         raise InvalidInput(
             "Name one goal: --epsilon (with --delta), --advantage, or --tpr (with --fpr); got "

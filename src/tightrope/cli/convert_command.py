@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tightrope.cli import options as opt
 from tightrope.cli.options import option
 from tightrope.guarantee.base import Guarantee
-from tightrope.numerics.rounding import rounded_down, rounded_up
 
 __all__ = ["app"]
 
@@ -49,7 +47,7 @@ def renyi(
         None if delta is None else opt.parse_delta(delta),
         None if epsilon is None else check_epsilon(opt.parse_number(epsilon, "epsilon")),
     )
-    _show_routes(view, as_json, "epsilon" if delta is not None else "delta")
+    opt.answer(view, as_json, "routes")
 
 
 @app.command("to-renyi")
@@ -68,7 +66,7 @@ def to_renyi(
         opt.parse_delta(delta),
         check_order(opt.parse_number(order, "order")),
     )
-    _show_routes(view, as_json, "gamma")
+    opt.answer(view, as_json, "routes")
 
 
 @app.command("gaussian")
@@ -117,37 +115,4 @@ def _show_views(guarantee: Guarantee, deltas: str, type_i: str, orders: str, as_
         [check_probability(a, "type_i") for a in _numbers(type_i, "type_i")],
         [check_order(a) for a in _numbers(orders, "orders")],
     )
-    if as_json:
-        print(json.dumps(view))
-        return
-    from rich.table import Table
-
-    from tightrope.cli.tables import screen
-
-    console = screen()
-    for name, argument in (("epsilon", "delta"), ("type_ii_error", "type_i"), ("renyi", "order")):
-        table = Table(argument, name.replace("_", " "), header_style="bold")
-        for row in view[name]:
-            safe = row["lower"] if name == "type_ii_error" else row["upper"]
-            rounded = rounded_down if name == "type_ii_error" else rounded_up
-            shown = safe if isinstance(safe, str) else rounded(safe, 10)
-            table.add_row(f"{row[argument]:g}", shown)
-        console.print(table)
-
-
-def _show_routes(view: dict[str, Any], as_json: bool, quantity: str) -> None:
-    if as_json:
-        print(json.dumps(view))
-        return
-    from rich.table import Column, Table
-
-    from tightrope.cli.tables import screen
-
-    source = Column("source", overflow="fold")  # nothing of it is left out
-    table = Table("route", quantity, "side", source, header_style="bold")
-    for row in view["routes"]:
-        value = row[quantity]
-        rounded = rounded_down if "lower" in row["side"] else rounded_up
-        shown = value if isinstance(value, str) else rounded(value, 10)
-        table.add_row(row["name"], shown, row["side"], row["source"])
-    screen().print(table)
+    opt.answer(view, as_json, "guarantee")

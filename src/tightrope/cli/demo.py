@@ -16,7 +16,8 @@ from tightrope.accounting import account
 from tightrope.calibrate import Target, find_noise
 from tightrope.cli.tables import show_account, verdict_of
 from tightrope.errors import MissingTool
-from tightrope.evidence.certificate import FILE, Title, certify, read, titled, write, write_text
+from tightrope.evidence.certificate import FILE, Title, certify, read, titled, write
+from tightrope.evidence.files import write_text
 from tightrope.evidence.signature import Trust, new_key_pair, signed
 from tightrope.evidence.verify import holds, verify
 from tightrope.numerics.rounding import rounded_down, rounded_up

@@ -6,6 +6,7 @@ Nothing heavy is imported before it is used, here and in the commands: `--help` 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -31,7 +32,7 @@ __all__ = [
     "Source",
     "with_setting",
 ]
-__all__ += ["needs", "reading_of", "parse_delta", "parse_number", "unknown"]
+__all__ += ["needs", "reading_of", "parse_delta", "parse_number"]
 
 
 class Commands(TyperGroup):
@@ -164,6 +165,19 @@ def needs(setting: Setting, command: str, varied: str = "") -> None:
         )
 
 
+def answer(view: dict[str, Any], as_json: bool, show: str, **files: object) -> None:
+    """Print an answer: as JSON, or as the table `show` of `cli.tables`, and the files it wrote."""
+    if as_json:
+        print(json.dumps(view))
+        return
+    from tightrope.cli import tables
+
+    getattr(tables, f"show_{show}")(view)
+    for name, path in files.items():
+        if path is not None:
+            print(f"{name}: {path}")
+
+
 def may_write(path: Path, force: bool) -> None:
     """Nothing that is there is lost by mistake."""
     if path.is_dir():
@@ -184,9 +198,3 @@ def parse_delta(given: object) -> float:
     from tightrope.validate import check_delta
 
     return float(check_delta(parse_number(given, "delta")))
-
-
-def unknown(name: str, given: object, allowed: list[str]) -> str:
-    from tightrope.interop.setting import unknown as told
-
-    return told(name, given, allowed)

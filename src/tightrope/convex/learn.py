@@ -156,22 +156,18 @@ def learn(
         problem, budget, algorithm=algorithm, strength=strength, expected=expected, options=options
     )
     entropy = Entropy(seed, cryptographic=cryptographic)
-    first = _checked_start(start, problem.shape)
+    first = np.zeros(problem.shape) if start is None else np.asarray(start, dtype=np.float64)
+    if first.shape != problem.shape:
+        raise InvalidInput(
+            f"start must hold the weights of this problem, shape {problem.shape}; got "
+            f"{first.shape}."
+        )
     with reserved(planned.process, planned.name, private=entropy.private):
         weights, scaling = planned.algorithm.run(problem, entropy, first)
     if problem.public is None:
         return Learned(weights, scaling, planned, entropy.private, entropy.description)
     seen = (entropy.description, problem.public.count, public.digest(problem.public))
     return Learned(weights, scaling, planned, entropy.private, *seen)
-
-
-def _checked_start(start: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
-    first = np.zeros(shape) if start is None else np.asarray(start, dtype=np.float64)
-    if first.shape != shape:
-        raise InvalidInput(
-            f"start must hold the weights of this problem, shape {shape}; got {first.shape}."
-        )
-    return first
 
 
 def _with_public(problem: Problem, options: Options) -> tuple[Problem, Options]:

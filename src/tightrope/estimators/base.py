@@ -232,7 +232,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return certificate_of_fit(self._learned, data, key)
 
     _outputs_kept = True
-    _on_pass: ClassVar[Callable[[], None] | None] = None  # called before each pass over the rows
+    _on_pass: ClassVar[Any] = None  # called before each pass over the rows
     _expected = CLASSIFICATION
     # Directions matter to a classifier more than lengths, so most rows may be shortened.
     _row_reach = 0.8

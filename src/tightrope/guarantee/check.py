@@ -26,8 +26,7 @@ from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.grouping import grouped
 from tightrope.guarantee.loss.lattice.best import best_plan
 from tightrope.guarantee.loss.lattice.law import one_side
-from tightrope.guarantee.loss.lattice.plan import LatticePlan, plain_plan
-from tightrope.guarantee.loss.lattice.sketch import sketch_of
+from tightrope.guarantee.loss.lattice.plan import LatticePlan, plain_plan, sketch_of
 from tightrope.guarantee.loss.pairs import GaussianPair
 from tightrope.numerics.interval import Interval
 

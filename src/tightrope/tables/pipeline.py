@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -96,8 +95,8 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    _on_rows: ClassVar[Callable[[int], None] | None] = None  # called with the number of rows read
-    _on_pass: ClassVar[Callable[[], None] | None] = None
+    _on_rows: ClassVar[Any] = None  # called with the number of rows read
+    _on_pass: ClassVar[Any] = None
 
     # --- the fit ---------------------------------------------------------------------------------
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:

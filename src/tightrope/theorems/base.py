@@ -23,7 +23,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.process import Adjacency, NoisySGD, Process
 
-__all__ = ["Source", "Theorem", "Proved", "Refusal", "foreign", "other_neighbours"]
+__all__ = ["Source", "Theorem", "Proved", "Estimated", "Refusal", "foreign", "other_neighbours"]
 __all__ += ["ONE_RECORD", "PRESENCE", "REPLACED"]
 
 # It is about other processes; a condition fails; or only the neighbours do (checked last).
@@ -124,7 +124,7 @@ class Proved:
         return None
 
     @classmethod
-    def guarantee(cls, process: Any) -> Any:
+    def guarantee(cls, process: Any) -> Guarantee:
         """What is proved about one run of a process; DoesNotApply where it is refused."""
         reason = cls.applies(process)
         if reason is not None:
@@ -132,9 +132,21 @@ class Proved:
         return cls.proved(process)
 
     @classmethod
-    def proved(cls, process: Any) -> Guarantee | Estimate:
+    def proved(cls, process: Any) -> Guarantee:
         """The guarantee of a process that the theorem applies to."""
         raise NotImplementedError
+
+
+class Estimated(Proved):
+    """One whose number is an estimate in neither direction."""
+
+    VALIDITY = Validity.ESTIMATE
+
+    @classmethod
+    def guarantee(cls, process: Any) -> Estimate:  # type: ignore[override]
+        """What is estimated of one run of a process; DoesNotApply where it is refused."""
+        found: Any = super().guarantee(process)
+        return found  # type: ignore[no-any-return]
 
 
 def _kinds(kinds: tuple[type[Any], ...]) -> str:

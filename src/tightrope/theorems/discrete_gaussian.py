@@ -28,11 +28,12 @@ from typing import final
 
 from scipy.special import ndtr
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     GaussianMixturePair,
@@ -49,6 +50,7 @@ from tightrope.theorems.base import (
 )
 
 SMOOTHING = 8  # t
+_FAR = 10**6  # points
 _CLOSE = 3.0  # t of one number
 _MOST_POINTS, _REACH, _WIDE = 5e4, 76.0, 64.0
 _FURTHEST = 1e3  # deviations that it moves by: of no use beyond, and out of reach
@@ -71,6 +73,28 @@ def close_gaussians(
     ends = mu / sqrt(1.0 + ratio) * (1.0 - _ULPS), mu / sqrt(1.0 - ratio) * (1.0 + _ULPS)
     below, above = (((_gaussian(end, rate, plus, minus), 1),) for end in ends)
     return below, above
+
+
+def of_many_points(
+    sigma: float,
+    sensitivity: int,
+    relation: Adjacency,
+    rate: float = 1.0,
+    ways: tuple[tuple[bool, bool], ...] = ((True, False),),
+    links: float = 1.0,
+) -> Guarantee | None:
+    """Of a release with more points than are to be listed; None where there are fewer.
+
+    ways: is the record in P, in Q? links: how many sensitivities neighbours are apart.
+    """
+    if is_wide(sigma, sensitivity):
+        ends = [close_gaussians(sigma, sensitivity, rate, *sides) for sides in ways]
+        below, above = zip(*ends, strict=True)
+        return LossGuarantee(above, relation, Validity.BOUND, attained=below)
+    if sensitivity < _FAR:
+        return None
+    rho = 0.5 * (links * sensitivity / sigma) ** 2 * (1.0 + 1e-14)  # a sample loses no more
+    return RenyiGuarantee(RenyiCurve.of(LinearTerm(rho)), relation)
 
 
 def _gaussian(mu: float, rate: float, plus: bool, minus: bool) -> AbstractLossPair:

@@ -10,9 +10,10 @@ from typing import Any, final
 import numpy as np
 from scipy.special import ndtr
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import AbstractLossPair, DiscretePair
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.process import (
@@ -29,7 +30,7 @@ from tightrope.process import (
 )
 from tightrope.theorems.base import (
     ONE_RECORD,
-    Proved,
+    Estimated,
     Refusal,
     Source,
     other_neighbours,
@@ -41,7 +42,7 @@ from tightrope.validate import FloatArray
 
 
 @final
-class SampledGaussianCltBdls19(Proved):
+class SampledGaussianCltBdls19(Estimated):
     """Central limit theorem: many sampled steps look like one Gaussian mechanism.
 
     Statement: if rate * sqrt(steps) -> nu, the composed trade-off function tends to G_mu with
@@ -61,7 +62,6 @@ class SampledGaussianCltBdls19(Proved):
 
     NAME = "Central limit theorem (GDP)"
     SOURCE = Source("Bu, Dong, Long, Su 2019", "Theorem 5", "bdls19")
-    VALIDITY = Validity.ESTIMATE
     RELATIONS = ONE_RECORD
 
     @classmethod
@@ -91,7 +91,7 @@ class SampledGaussianCltBdls19(Proved):
         )
 
     @classmethod
-    def proved(cls, process: Process) -> Estimate:
+    def proved(cls, process: Process) -> Estimate:  # type: ignore[override]
         return Estimate(GaussianGuarantee(clt_mu(process), process.adjacency), _WHY)
 
 
@@ -131,7 +131,7 @@ def _sqrt_expm1(square: float) -> float:
 
 
 @final
-class AsymmetricCltBdls19(Proved):
+class AsymmetricCltBdls19(Estimated):
     """Central limit theorem for any releases: together they look like one Gaussian mechanism.
 
     Statement: for releases with (possibly asymmetric) trade-off functions f_i, kl_i = int
@@ -152,7 +152,6 @@ class AsymmetricCltBdls19(Proved):
 
     NAME = "Central limit theorem, any releases"
     SOURCE = Source("Bu, Dong, Long, Su 2019", "Theorem 7", "bdls19")
-    VALIDITY = Validity.ESTIMATE
     RELATIONS = ONE_RECORD
 
     @classmethod
@@ -179,7 +178,7 @@ class AsymmetricCltBdls19(Proved):
         return None
 
     @classmethod
-    def proved(cls, process: Process) -> Estimate:
+    def proved(cls, process: Process) -> Estimate:  # type: ignore[override]
         found: list[tuple[LossMoments, int]] = []
         for part, times in parts_of(process).items():
             found += [(moments(pair), times * n) for pair, n in _components(part) or ()]

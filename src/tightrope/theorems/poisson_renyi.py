@@ -14,6 +14,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.process import NoisySGD
 from tightrope.theorems.base import (
+    Estimated,
     Refusal,
     Source,
 )
@@ -132,7 +133,7 @@ class ClosedFormTerm:
 
 
 @final
-class PoissonGaussianRdpAbadi16(PoissonSteps):
+class PoissonGaussianRdpAbadi16(PoissonSteps, Estimated):
     """The approximation rho = q^2/((1-q) s^2) of the first moments accountant.
 
     Statement: D_order is about order * q^2/((1-q) s^2), s the noise multiplier: the leading term of
@@ -149,7 +150,6 @@ class PoissonGaussianRdpAbadi16(PoissonSteps):
 
     NAME = "Leading-term moments (Abadi)"
     SOURCE = Source("Abadi et al. 2016", "Lemma 3, remainder dropped", "acgmmtz16")
-    VALIDITY = Validity.ESTIMATE
 
     @classmethod
     def condition(cls, process: NoisySGD) -> Refusal | None:
@@ -164,7 +164,7 @@ class PoissonGaussianRdpAbadi16(PoissonSteps):
         return reason
 
     @classmethod
-    def proved(cls, process: NoisySGD) -> Estimate:
+    def proved(cls, process: NoisySGD) -> Estimate:  # type: ignore[override]
         if process.sampling.rate == 0.0 or process.steps == 0:
             return Estimate(GaussianGuarantee(0.0, process.adjacency), _WHY)
         term = LeadingTerm(process.sampling.rate, process.noise_multiplier)

@@ -52,7 +52,7 @@ from tightrope.theorems.base import (
     foreign,
     other_neighbours,
 )
-from tightrope.theorems.discrete_gaussian import close_gaussians, is_wide
+from tightrope.theorems.discrete_gaussian import of_many_points
 
 
 @final
@@ -154,7 +154,7 @@ class SingleReleasesExact(Proved):
     @classmethod
     def proved(cls, process: Process) -> Guarantee:
         if isinstance(process, DiscreteGaussianMechanism) and process.sigma > 0.0:
-            wide = _wide_discrete_gaussian(process)
+            wide = of_many_points(process.sigma, process.sensitivity, process.adjacency)
             if wide is not None:
                 return wide
         if isinstance(process, RandomizedResponse) and process.adjacency is Adjacency.ZERO_OUT:
@@ -165,33 +165,7 @@ class SingleReleasesExact(Proved):
         return LossGuarantee((((pair, 1),),), process.adjacency, Validity.EXACT)
 
 
-_FAR = 10**6  # points
 _ANSWERED = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)  # both have an answer to compare
-
-
-def _laplace(process: LaplaceMechanism) -> AbstractLossPair | None:
-    return LaplacePair(process.noise_multiplier) if process.noise_multiplier > 0 else None
-
-
-def _discrete_laplace(process: DiscreteLaplaceMechanism) -> AbstractLossPair | None:
-    return discrete_laplace_pair(process.decay, process.sensitivity)
-
-
-def _wide_discrete_gaussian(process: DiscreteGaussianMechanism) -> Guarantee | None:
-    """Of more points than are to be listed; None where there are fewer."""
-    sigma, moved = process.sigma, process.sensitivity
-    if is_wide(sigma, moved):
-        below, above = close_gaussians(sigma, moved)
-        return LossGuarantee((above,), process.adjacency, Validity.BOUND, attained=(below,))
-    if moved < _FAR:
-        return None
-    rho = 0.5 * (moved / sigma) ** 2 * (1.0 + 1e-14)
-    return RenyiGuarantee(RenyiCurve.of(LinearTerm(rho)), process.adjacency)
-
-
-def _discrete_gaussian(process: DiscreteGaussianMechanism) -> AbstractLossPair | None:
-    sigma, step = process.sigma, process.sensitivity
-    return discrete_gaussian_pair(sigma, step) if sigma > 0 else None
 
 
 def _response(process: RandomizedResponse) -> AbstractLossPair | None:
@@ -215,9 +189,11 @@ def _response_of_null(process: RandomizedResponse) -> Guarantee:
 
 # the dominating pair; each of these is its own mirror image, so one order suffices
 _PAIRS: dict[type, Callable[[Any], AbstractLossPair | None]] = {
-    LaplaceMechanism: _laplace,
-    DiscreteLaplaceMechanism: _discrete_laplace,
-    DiscreteGaussianMechanism: _discrete_gaussian,
+    LaplaceMechanism: lambda p: LaplacePair(p.noise_multiplier) if p.noise_multiplier > 0 else None,
+    DiscreteLaplaceMechanism: lambda p: discrete_laplace_pair(p.decay, p.sensitivity),
+    DiscreteGaussianMechanism: lambda p: (
+        discrete_gaussian_pair(p.sigma, p.sensitivity) if p.sigma > 0 else None
+    ),
     RandomizedResponse: _response,
 }
 

@@ -38,7 +38,7 @@ from tightrope.theorems.base import (
     Source,
     foreign,
 )
-from tightrope.theorems.discrete_gaussian import close_gaussians, is_wide
+from tightrope.theorems.discrete_gaussian import of_many_points
 from tightrope.validate import FloatArray
 
 
@@ -108,7 +108,9 @@ class PoissonReleasesExact(Proved):
         if isinstance(release, LaplaceMechanism) and release.noise_multiplier * _LARGEST < 1.0:
             return _by_epsilon(process)
         if isinstance(release, DiscreteGaussianMechanism):
-            wide = _wide_discrete_gaussian(release, rate, process.adjacency)
+            relation = process.adjacency
+            apart = (rate, _ORDERS[relation], relation.moved)
+            wide = of_many_points(release.sigma, release.sensitivity, relation, *apart)
             if wide is not None:
                 return wide
         make = _PAIRS[type(release)]
@@ -116,7 +118,6 @@ class PoissonReleasesExact(Proved):
         return LossGuarantee(orders, process.adjacency, Validity.EXACT)
 
 
-_FAR = 10**6  # points of discrete noise
 _LARGEST = 40.0  # loss of one Laplace release
 _Sides = tuple[bool, bool]  # is the record in P, in Q?
 _REMOVED, _REPLACED = ((True, False), (False, True)), ((True, True),)
@@ -127,22 +128,6 @@ _ORDERS: dict[Adjacency, tuple[_Sides, ...]] = {
     Adjacency.REPLACE_ONE: _REPLACED,
     Adjacency.ZERO_OUT: _REMOVED,  # a null record adds what an absent one does
 }
-
-
-def _wide_discrete_gaussian(
-    release: DiscreteGaussianMechanism, rate: float, relation: Adjacency
-) -> Guarantee | None:
-    """Of more points than are to be listed (theorems/discrete_gaussian); None where fewer."""
-    sigma, moved = release.sigma, release.sensitivity
-    if is_wide(sigma, moved):
-        ends = [close_gaussians(sigma, moved, rate, *sides) for sides in _ORDERS[relation]]
-        below, above = zip(*ends, strict=True)
-        return LossGuarantee(above, relation, Validity.BOUND, attained=below)
-    if moved < _FAR:
-        return None
-    links = 2.0 if relation is Adjacency.REPLACE_ONE else 1.0
-    rho = 0.5 * (links * moved / sigma) ** 2 * (1.0 + 1e-14)  # a sample loses no more than all
-    return RenyiGuarantee(RenyiCurve.of(LinearTerm(rho)), relation)
 
 
 def _by_epsilon(process: SampledRelease) -> Guarantee:
@@ -160,22 +145,14 @@ def _laplace(release: LaplaceMechanism, rate: float, sides: _Sides) -> AbstractL
     return LaplaceMixturePair(rate, release.noise_multiplier, *sides)
 
 
-def _discrete_laplace(
-    release: DiscreteLaplaceMechanism, rate: float, sides: _Sides
-) -> AbstractLossPair:
-    return discrete_laplace_pair(release.decay, release.sensitivity, rate, *sides)
-
-
-def _discrete_gaussian(
-    release: DiscreteGaussianMechanism, rate: float, sides: _Sides
-) -> AbstractLossPair:
-    return discrete_gaussian_pair(release.sigma, release.sensitivity, rate, *sides)
-
-
 _PAIRS: dict[type, Callable[[Any, float, _Sides], AbstractLossPair]] = {
     LaplaceMechanism: _laplace,
-    DiscreteLaplaceMechanism: _discrete_laplace,
-    DiscreteGaussianMechanism: _discrete_gaussian,
+    DiscreteLaplaceMechanism: lambda r, rate, sides: discrete_laplace_pair(
+        r.decay, r.sensitivity, rate, *sides
+    ),
+    DiscreteGaussianMechanism: lambda r, rate, sides: discrete_gaussian_pair(
+        r.sigma, r.sensitivity, rate, *sides
+    ),
 }
 
 

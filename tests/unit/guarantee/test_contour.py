@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from tests.unit.guarantee.complex_cumulant import cumulant
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.base import Components
 from tightrope.guarantee.gaussian import log_gaussian_delta
 from tightrope.guarantee.loss import contour, profile
-from tightrope.guarantee.loss.abstract import sum_law
+from tightrope.guarantee.loss.abstract import Components, sum_law
 from tightrope.guarantee.loss.contour import are_reversed, certified_value, log_chernoff
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,

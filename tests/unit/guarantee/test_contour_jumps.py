@@ -16,8 +16,8 @@ from tests.unit.guarantee.complex_cumulant import cumulant
 from tightrope.accounting import account
 from tightrope.errors import NotCertified
 from tightrope.guarantee import check
-from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import contour, lattice, profile
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.contour import certified_value, without_rare
 from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair
 from tightrope.guarantee.loss.pairs.sampled import SampledCumulant

@@ -19,8 +19,7 @@ from tightrope.guarantee.loss.lattice.best import best_plan
 from tightrope.guarantee.loss.lattice.blocks import Blocks, _Level
 from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
 from tightrope.guarantee.loss.lattice.law import OneSide, one_side
-from tightrope.guarantee.loss.lattice.plan import plain_plan
-from tightrope.guarantee.loss.lattice.sketch import sketch_of
+from tightrope.guarantee.loss.lattice.plan import plain_plan, sketch_of
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,

@@ -15,16 +15,14 @@ from tightrope.errors import NotCertified
 from tightrope.numerics.lattice import (
     LatticeMeasure,
     _convolved,
-    coarsened,
-    compound,
     convolve,
     fast_size,
     fitted,
     gathered,
     lowered,
-    mixed,
     normalised,
 )
+from tightrope.numerics.lattice_sums import coarsened, compound, mixed
 from tightrope.numerics.lattice_tail import TailLadder, shared_mass, tail_table
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from tightrope.guarantee.approx import group as approx_group
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import DerivedGuarantee, Guarantee
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
@@ -23,7 +23,7 @@ _BEYOND = 1e-7  # of where two lines meet
 
 @final
 @dataclass(frozen=True)
-class GroupGuarantee(Guarantee):
+class GroupGuarantee(DerivedGuarantee):
     """`inner` for a group of `size` records, through the chain of one-record neighbours."""
 
     inner: Guarantee
@@ -40,10 +40,6 @@ class GroupGuarantee(Guarantee):
     def records(self) -> int:
         """Replacing one record is one unit, though the chain has two links."""
         return self.inner.records * (1 if self.relation else self.size)
-
-    @property
-    def validity(self) -> Validity:  # type: ignore[override]
-        return Validity.BOUND
 
     @property
     def two_sided(self) -> bool:

@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import final
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee import tradeoff
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import group_mu
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
+    Components,
     infinite_log_mass,
     largest_loss,
 )
@@ -105,8 +106,8 @@ class LossGuarantee(Guarantee):
                 lambda other: other.epsilon(d),
                 lambda other, most: other.proves(most, d),
             )
-            of_attained = partial(profile.worst_epsilon, self.attained, d)
-            self._epsilons[d] = self._shown(found, of_attained)
+            shown = self._shown(found, lambda orders: profile.worst_epsilon(orders, d))
+            self._epsilons[d] = shown
         return self._epsilons[d]
 
     @cached_property
@@ -115,16 +116,15 @@ class LossGuarantee(Guarantee):
 
     def _one_delta(self, epsilon: float) -> Interval:
         found = self._of_orders(epsilon)
-        return self._shown(found, lambda: profile.worst_delta(self.attained, epsilon))
+        return self._shown(found, lambda orders: profile.worst_delta(orders, epsilon))
 
-    def _shown(self, found: Interval, of_attained: Callable[[], Interval]) -> Interval:
+    def _shown(self, found: Interval, of: Callable[[tuple[Components, ...]], Interval]) -> Interval:
         """The answer with the lower end that two data sets attain, where known or better."""
         exact = self.validity is Validity.EXACT
         if not self.attained or (exact and found.relative_width <= _WIDE):
             return found
-        least = found.lower if exact else 0.0
-        with suppress(NotCertified):  # where the attained pairs are out of reach
-            least = max(least, of_attained().lower)
+        least = _proved_below(self.attained, of)
+        least = max(least, found.lower) if exact else least
         return Interval(min(least, found.upper), found.upper)
 
     def _of_orders(self, epsilon: float) -> Interval:
@@ -243,3 +243,14 @@ def _most(components: Components, epsilon: float) -> float:
     gap = max(largest - epsilon, 0.0)
     finite = math.fsum(count * math.log1p(-pair.infinite_mass) for pair, count in components)
     return min(1.0, max(0.0, -(math.expm1(finite) + math.expm1(-gap)) * (1 + 1e-14)))
+
+
+def _proved_below(
+    attained: tuple[Components, ...], of: Callable[[tuple[Components, ...]], Interval]
+) -> float:
+    """The lower end that attained pairs prove, each order alone if need be; 0 out of reach."""
+    try:
+        return of(attained).lower
+    except NotCertified:
+        alone = [(order,) for order in attained] if len(attained) > 1 else []
+        return max((_proved_below(order, of) for order in alone), default=0.0)

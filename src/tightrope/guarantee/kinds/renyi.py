@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.errors import DoesNotApply, InvalidInput, NotCertified
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.renyi.best import best_delta, best_epsilon
 from tightrope.guarantee.renyi.kernel import checked_gamma, rounded_up
 from tightrope.guarantee.renyi.regions import type_ii_of_curve

@@ -100,7 +100,7 @@ def renyi_by_cells(pair: AbstractLossPair, order: float) -> Interval:
         found = [(math.log(w), renyi_by_cells(part, order)) for w, part in pair.parts]
         ends = ([(w, part.lower) for w, part in found], [(w, part.upper) for w, part in found])
         logs = [np.array([w + _log_expm1((order - 1.0) * x) for w, x in end]) for end in ends]
-        return _divergence(*logs, order)
+        return _divergence(logs[0], logs[1], order)
     below, above = (pair.divergence_terms(order, way) for way in (-1.0, 1.0))
     if below is None or above is None:
         cells = _cells(pair, _reach(pair, order))

@@ -210,43 +210,30 @@ def _upper(conversion: Callable[..., Any], sides: int) -> Conversion:
 
 
 _ASOODEH = "Asoodeh et al. 2021, arXiv:2008.06529"
+_TWO, _ONE = ((_upper(optimal_epsilon, n), _upper(optimal_delta, n)) for n in (2, 1))
+_PROVED = "made two-sided (docs/theorems/renyi_two_sided.md)"
+_BALLE, _MIRONOV = "Balle et al. 2020, arXiv:1905.09982", "Mironov 2017, arXiv:1702.07476"
+_LEMMA_1 = (lemma1_epsilon, lemma1_delta)
 
 ROUTES: dict[str, Route] = {
-    "optimal": Route(
-        "optimal, both directions",
-        "exact",
-        f"{_ASOODEH}, Theorem 3, made two-sided (docs/theorems/renyi_two_sided.md)",
-        _upper(optimal_epsilon, 2),
-        _upper(optimal_delta, 2),
-    ),
-    "one_sided": Route(
-        "optimal, one direction (Theorem 3)",
-        "upper bound",
-        f"{_ASOODEH}, Theorem 3",
-        _upper(optimal_epsilon, 1),
-        _upper(optimal_delta, 1),
-    ),
-    "lemma1": Route(
-        "closed form (Lemma 1)",
-        "upper bound",
-        f"{_ASOODEH}, Lemma 1",
-        lemma1_epsilon,
-        lemma1_delta,
-    ),
-    "balle": Route(
-        "best constant (Balle et al.)",
-        "upper bound",
-        "Balle et al. 2020, arXiv:1905.09982, Theorem 21",
-        balle_epsilon,
-        balle_delta,
-    ),
-    "classical": Route(
-        "classical (Theorem 1)",
-        "upper bound",
-        "Mironov 2017, arXiv:1702.07476, Proposition 3",
-        classical_epsilon,
-        classical_delta,
-    ),
+    key: Route(name, "exact" if key == "optimal" else "upper bound", source, *conversions)
+    for key, name, source, conversions in (
+        ("optimal", "optimal, both directions", f"{_ASOODEH}, Theorem 3, {_PROVED}", _TWO),
+        ("one_sided", "optimal, one direction (Theorem 3)", f"{_ASOODEH}, Theorem 3", _ONE),
+        ("lemma1", "closed form (Lemma 1)", f"{_ASOODEH}, Lemma 1", _LEMMA_1),
+        (
+            "balle",
+            "best constant (Balle et al.)",
+            f"{_BALLE}, Theorem 21",
+            (balle_epsilon, balle_delta),
+        ),
+        (
+            "classical",
+            "classical (Theorem 1)",
+            f"{_MIRONOV}, Proposition 3",
+            (classical_epsilon, classical_delta),
+        ),
+    )
 }
 
 
