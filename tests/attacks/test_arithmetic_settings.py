@@ -131,7 +131,7 @@ def seen(monkeypatch) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize(("backend", "value"), WAYS)
 def test_products_whose_rounding_is_bounded_are_never_computed_in_less(seen, backend, value):
-    """Also by the newer names of the setting, which the older ones do not tell about."""
+    """Also by the newer names of the setting, of which the older ones say nothing."""
     outer = Outer(torch.randn(3, 2, 64), torch.randn(3, 2, 64))
     assert not outer.instantiated
     with lower_precision(backend, value):
@@ -187,7 +187,7 @@ def test_runs_in_two_threads_do_not_share_the_memory_of_their_gradients():
     thread.join(10)
 
 
-def test_a_scope_that_an_exception_left_open_takes_nobody_s_memory():
+def test_a_scope_that_an_exception_left_open_takes_no_memory_of_others():
     def parts() -> Iterator[Tensor]:
         with scratch_scope():
             yield scratch((2**17,), torch.float32, CPU)
