@@ -9,7 +9,7 @@ MOVED = "correlated/sensitivity.py"
 TRAIN, SAMPLERS = "train/correlated_noise.py", "train/samplers.py"
 RUN, SEPARATE = "tests/unit/train/test_correlated_noise.py", "tests/unit/train/test_samplers.py"
 RESUMED = "test_a_resumed_run_goes_on_with_its_noise"
-RANDOM = "theorems/correlated.py::BandedRandomCycle.guarantee"
+RANDOM = "theorems/correlated.py::BandedRandomCycle.proved"
 CYCLIC, GAUSS = "theorems/correlated.py", "theorems/correlated.py"
 
 FAULTS = [
@@ -135,7 +135,7 @@ FAULTS = [
         SENSITIVITY,
     ),
     # the account
-    (f"{GAUSS}::CorrelatedGaussian.guarantee", "process.adjacency.moved", "1.0", ACCOUNT),
+    (f"{GAUSS}::CorrelatedGaussian.proved", "process.adjacency.moved", "1.0", ACCOUNT),
     (
         GAUSS,
         "case CyclicPoissonSampling(1.0, cycle):",
@@ -143,19 +143,19 @@ FAULTS = [
         ACCOUNT,
     ),
     (
-        f"{CYCLIC}::BandedCyclicPoisson.applies",
-        "min(bands, process.steps) > sampling.cycle",
-        "min(bands, process.steps) > 2 * sampling.cycle",
+        f"{CYCLIC}::BandedCyclicPoisson.condition",
+        "min(bands, process.steps) > cycle",
+        "min(bands, process.steps) > 2 * cycle",
         ACCOUNT,
     ),
     (
-        f"{CYCLIC}::BandedCyclicPoisson.guarantee",
+        f"{CYCLIC}::BandedCyclicPoisson.proved",
         "turns = -(-process.steps // cycle)",
         "turns = process.steps // cycle\n        lengths = lengths[: turns * cycle]",
         ACCOUNT,
     ),
     (
-        f"{CYCLIC}::BandedCyclicPoisson.guarantee",
+        f"{CYCLIC}::BandedCyclicPoisson.proved",
         "by_turn.max(axis=1)",
         "by_turn.min(axis=1)",
         ACCOUNT,
@@ -174,6 +174,6 @@ FAULTS = [
         "guarantee/compose.py::compose",
         "validity = Validity.BOUND",
         "pass",
-        "tests/unit/guarantee/test_least_mu.py",
+        "tests/unit/guarantee/test_kinds.py",
     ),
 ]

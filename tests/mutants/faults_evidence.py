@@ -61,8 +61,8 @@ FAULTS = [
     ("evidence/certificate.py", "    unedited(certificate)\n", "", EDITED),
     ("evidence/signature.py::signature_by", "unedited(certificate)", "certificate", EDITED),
     (
-        "cli/convex_command.py::fit",
-        '(out, out.parent / "certificate.json", out.parent / "data.key")',
+        "cli/table_command.py::fit",
+        "(out, out.parent / FILE)",
         "(out,)",
         KEPT,
     ),

@@ -1,7 +1,8 @@
 """A fault in each home that the inventory of the papers names, for each test that it cites."""
 
-GOLDEN = "tests/unit/guarantee/test_renyi_golden.py"
-REGIONS = "tests/unit/guarantee/test_renyi_regions.py"
+FORMULAS = "tests/unit/reproduce/test_renyi_formulas.py"
+GOLDEN = f"tests/unit/guarantee/test_renyi_golden.py {FORMULAS}"
+REGIONS = f"tests/unit/guarantee/test_renyi_regions.py {FORMULAS}"
 GAUSSIAN = "tests/unit/guarantee/test_gaussian_profile.py"
 DIVERGENCE = "tests/unit/reproduce/test_tradeoff_divergence.py"
 CURVES = "tests/unit/reproduce/test_tradeoff_curves.py"
@@ -88,7 +89,7 @@ FAULTS = [
         PASSING,
     ),
     (
-        "theorems/releases.py::GaussianGdpDrs19.guarantee",
+        "theorems/releases.py::GaussianGdpDrs19.proved",
         "1.0 / noise",
         "0.5 / noise",
         GAUSSIAN,
@@ -287,7 +288,7 @@ FAULTS = [
         SAMPLING,
     ),
     (
-        "theorems/composition.py::NoiseScheduleExact.guarantee",
+        "theorems/composition.py::NoiseScheduleExact.proved",
         "int(count)",
         "1",
         "tests/unit/theorems/test_noise_schedule.py",
@@ -313,7 +314,7 @@ FAULTS = [
     ),
     ("tightrope_reproduce/formulas/last_iterates.py::renyi_by_lemma_25", "1.0 + c", "1.0", HIDDEN),
     (
-        "theorems/last_iterate/bounded.py::HiddenNonconvex.guarantee",
+        "theorems/last_iterate/bounded.py::HiddenNonconvex.proved",
         "math.sqrt(projected_squared_mu(process))",
         "0.5 * math.sqrt(projected_squared_mu(process))",
         TRUTH,
@@ -328,7 +329,7 @@ FAULTS = [
     ("numerics/hull.py::_absorbing", "t + 1 < len(s)", "True", REFUSED),
     ("process/convex.py::_in_reach", "away.any()", "False", REFUSED),
     (
-        "theorems/last_iterate/sampled.py::HiddenSampledComposition.guarantee",
+        "theorems/last_iterate/sampled.py::HiddenSampledComposition.proved",
         "2.0 / step_mu(process)",
         "4.0 / step_mu(process)",
         REFUSED,
@@ -396,7 +397,7 @@ FAULTS = [
     (f"{FORMULAS}/tangent.py::limit", "0.5 * mu", "mu", TANGENT),
     ("convex/last_iterate.py::CyclicDescent.run", NOISE, "0.0 * weights", RUN),
     (
-        "train/samplers.py::FixedSizeSampler.draw",
+        "train/samplers.py::FixedSizeSampler._draw",
         "np.argpartition(keys, self._size - 1)[: self._size]",
         "np.arange(self._size)",
         "tests/statistical/test_train_samplers.py",

@@ -77,13 +77,13 @@ FAULTS = [
     (f"{ON_LATTICE}::public_measure", "shares[1] * moved", "0.5 * shares[1] * moved", AGREE),
     # a null record
     (
-        "theorems/sampling.py::SampledGaussianReplaceDrs19.guarantee",
+        "theorems/sampling.py::SampledGaussianReplaceDrs19.proved",
         "2.0 / process.noise_multiplier",
         "process.step_mu",
         NULL_RECORD,
     ),
     (
-        "theorems/sampling.py::SampledGaussianReplaceDrs19.guarantee",
+        "theorems/sampling.py::SampledGaussianReplaceDrs19.proved",
         "by_participations(process, mu)",
         "by_participations(process, process.step_mu)",
         FIXED + "_is_bounded_by_a_replaced_record",
@@ -133,13 +133,13 @@ FAULTS = [
     (f"{SAMPLE}::_by_epsilon", "2.0 * epsilon", "epsilon", ENDS),
     (f"{SAMPLE}::_by_epsilon", "1.0 + 1e-15", "1.0 - 1e-12", ENDS),
     (
-        f"{SAMPLE}::_discrete_laplace",
-        "release.sensitivity",
-        "1",
+        SAMPLE,
+        "r.decay, r.sensitivity, rate",
+        "r.decay, 1, rate",
         SAMPLED,
     ),
     (
-        f"{SAMPLE}::PoissonReleasesExact.guarantee",
+        f"{SAMPLE}::PoissonReleasesExact.proved",
         'getattr(release, "noise_multiplier", 1.0) == 0.0',
         "False",
         SAMPLED,
@@ -177,13 +177,13 @@ FAULTS = [
     ),
     # choices
     (
-        "theorems/releases.py::ExponentialMechanismDdr20.guarantee",
+        "theorems/releases.py::ExponentialMechanismDdr20.proved",
         "BoundedRangePair(process.epsilon)",
         "BoundedRangePair(0.999 * process.epsilon)",
         RANGES,
     ),
     (
-        "theorems/releases.py::ExponentialMechanismDdr20.guarantee",
+        "theorems/releases.py::ExponentialMechanismDdr20.proved",
         "Validity.BOUND",
         "Validity.EXACT",
         ENDS,
@@ -201,19 +201,19 @@ FAULTS = [
         PAIRS,
     ),
     (
-        "theorems/releases.py::PermuteAndFlipTheorem.guarantee",
+        "theorems/releases.py::PermuteAndFlipTheorem.proved",
         "1.0 - 1e-15",
         "1.0 + 1e-12",
         ENDS,
     ),
     (
-        "theorems/releases.py::PermuteAndFlipTheorem.guarantee",
+        "theorems/releases.py::PermuteAndFlipTheorem.proved",
         "(1.0 - 1e-15) / process.epsilon",
         "2.0 / process.epsilon",
         FLIP + " " + ENDS,
     ),
     (
-        "theorems/releases.py::PermuteAndFlipTheorem.guarantee",
+        "theorems/releases.py::PermuteAndFlipTheorem.proved",
         "Validity.BOUND",
         "Validity.EXACT",
         FLIP,
@@ -222,60 +222,60 @@ FAULTS = [
     ("process/mechanism.py::TreeAggregation.depth", "self.leaves", "(self.leaves - 1)", TREE),
     ("process/adjacency.py", "REPLACE_ONE: 2.0", "REPLACE_ONE: 1.9", TREE),
     (
-        "theorems/releases.py::TreeAggregationTheorem.guarantee",
+        "theorems/releases.py::TreeAggregationTheorem.proved",
         "process.depth",
         "process.depth - 0.1",
         TREE,
     ),
-    ("theorems/releases.py::TreeAggregationTheorem.guarantee", "1.0 + 1e-15", "1.0 - 1e-9", TREE),
+    ("theorems/releases.py::TreeAggregationTheorem.proved", "1.0 + 1e-15", "1.0 - 1e-9", TREE),
     # categories above a threshold
     (
-        f"{THRESHOLDS}::ThresholdedCountsTheorem.guarantee",
+        f"{THRESHOLDS}::ThresholdedCountsTheorem.proved",
         "2 if process.adjacency is Adjacency.REPLACE_ONE else 1",
         "1",
         COUNTS,
     ),
     (f"{THRESHOLDS}::chance_alone", "threshold - 2", "threshold + 2", COUNTS),
     (
-        f"{THRESHOLDS}::ThresholdedCountsTheorem.guarantee",
+        f"{THRESHOLDS}::ThresholdedCountsTheorem.proved",
         "[DiscreteGaussianVectorTheorem.guarantee(moved), shown]",
         "[DiscreteGaussianVectorTheorem.guarantee(moved)]",
         COUNTS,
     ),
     # vectors of whole numbers
-    (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "2.0 * (1.0 - 1e-15)", "6.0", VECTOR),
+    (f"{VECTORS}::DiscreteGaussianVectorTheorem.proved", "2.0 * (1.0 - 1e-15)", "6.0", VECTOR),
     (
-        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.proved",
         "0.5 * (moved / sigma) ** 2",
         "0.25 * (moved / sigma) ** 2",
         VECTOR,
     ),
     (
-        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.proved",
         "moved / math.sqrt(sigma * sigma - _SMOOTHING**2)",
         "0.98 * moved / sigma",
         VECTOR,
     ),
     (
-        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.proved",
         "process.dimension * 4.1",
         "4.1",
         SHARES,
     ),
     (
-        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.proved",
         "-2.0 * (math.pi * _SMOOTHING) ** 2",
         "-4.0 * (math.pi * _SMOOTHING) ** 2",
         SHARES,
     ),
     (
-        f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee",
+        f"{VECTORS}::DiscreteGaussianVectorTheorem.proved",
         "sigma < _SMALL",
         "sigma < 2.1",
         VECTOR,
     ),
-    (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "moved < 1.0", "moved <= 1.0", ONE),
-    (f"{VECTORS}::DiscreteGaussianVectorTheorem.guarantee", "sigma == 0.0", "sigma < 0.0", ONE),
+    (f"{VECTORS}::DiscreteGaussianVectorTheorem.proved", "moved < 1.0", "moved <= 1.0", ONE),
+    (f"{VECTORS}::DiscreteGaussianVectorTheorem.proved", "sigma == 0.0", "sigma < 0.0", ONE),
     # k of t
     (
         f"{ALLOCATION}::as_blocks",
@@ -291,12 +291,12 @@ FAULTS = [
         K_OF_T + " " + EDGES,
     ),
     (
-        f"{ALLOCATION}::RandomAllocation.guarantee",
+        f"{ALLOCATION}::RandomAllocation.proved",
         "found.as_bound()",
         "found",
         PARTIAL,
     ),
-    (f"{ALLOCATION}::RandomAllocation.guarantee", "sampling.joins == 1", "False", PARTIAL),
+    (f"{ALLOCATION}::RandomAllocation.proved", "sampling.joins == 1", "False", PARTIAL),
     # cut batches
     (
         f"{TRUNCATED}::_cut_pairs",

@@ -8,15 +8,15 @@ BOTH = "first & second & (orders > 1.0)"
 FAULTS = [
     # noise so small that the bound is below the divergence
     (
-        f"{CLOSED}::PoissonGaussianRdpClosedMtz19.applies",
+        f"{CLOSED}::PoissonGaussianRdpClosedMtz19.condition",
         "process.noise_multiplier < 4.0",
         "False",
         TESTS,
     ),
-    (f"{LEADING}::PoissonGaussianRdpAbadi16.applies", "s < 1.0", "False", TESTS),
-    (f"{LEADING}::PoissonGaussianRdpAbadi16.applies", "q * s >= 1.0 / 16.0", "False", TESTS),
+    (f"{LEADING}::PoissonGaussianRdpAbadi16.condition", "s < 1.0", "False", TESTS),
+    (f"{LEADING}::PoissonGaussianRdpAbadi16.condition", "q * s >= 1.0 / 16.0", "False", TESTS),
     (
-        f"{CLOSED}::PoissonGaussianRdpClosedMtz19.applies",
+        f"{CLOSED}::PoissonGaussianRdpClosedMtz19.condition",
         "process.sampling.rate > 0.2",
         "False",
         TESTS,

@@ -142,14 +142,6 @@ def words(text: str) -> frozenset[str]:
 
 
 MOST_LINES, FEWEST_LINES = 900, 80
-# Modules that are too small for a room of their own. The list only shrinks: what is no longer so
-# small, or has more than one user, goes from it, and nothing new comes to it.
-SMALL = words(
-    """
-    convex.continued convex.progress
-    """
-)
-MOST_SMALL = 2
 
 BANNED = frozenset({"told", "company", "look", "aside", "nobody", "somebody", "held"})
 # Names with such a word in them; this list only shrinks too.
@@ -185,9 +177,7 @@ def test_small_modules_have_more_than_one_user() -> None:
         and lines_of(path) < FEWEST_LINES
         and len(users[dotted(path)]) <= 1
     }
-    assert not small - SMALL, "these belong into the module that uses them"
-    assert not SMALL - small, "these are mended: take them from the list"
-    assert len(SMALL) <= MOST_SMALL
+    assert not small, "these belong into the module that uses them"
 
 
 def banned(name: str) -> bool:

@@ -20,7 +20,6 @@ ASKED = {
     "calibrate": ["calibrate", "--epsilon", "1", *SETTING[:2], *SETTING[4:]],
     "compare": ["compare", *SETTING],
     "sweep": ["sweep", "--over", "noise", *SETTING],
-    "convex.plan": ["convex", "plan", "--records", "1000", "--features", "5", "--epsilon", "1"],
     "certify": ["certify", *SETTING],
     "reproduce": ["reproduce", "variants-fig-6", "--quick"],
 }
@@ -44,22 +43,9 @@ def described(document):
 @pytest.mark.parametrize("command", ASKED)
 def test_every_field_is_described(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if command == "convex.plan":
-        pytest.importorskip("sklearn", reason="estimators need scikit-learn")
     if command == "reproduce":
         pytest.importorskip("tightrope_reproduce", reason="a package of its own")
     assert described(answered(ASKED[command])) == []
-
-
-def test_a_fit_says_what_it_spent_and_where_it_wrote(tmp_path, monkeypatch):
-    pytest.importorskip("sklearn", reason="estimators need scikit-learn")
-    monkeypatch.chdir(tmp_path)
-    rows = "".join(f"{i % 7 / 7},{i % 5 / 5},{i % 2}\n" for i in range(200))
-    Path("t.csv").write_text("a,b,y\n" + rows)
-    words = ["convex", "fit", "t.csv", "--target", "y", "--epsilon", "1", "--data-norm", "1.5"]
-    found = answered([*words, "--classes", "0,1"])
-    assert described(found) == []
-    assert found["epsilon"]["upper"] <= 1.0 and Path(found["certificate"]).exists()
 
 
 @pytest.mark.slow

@@ -106,26 +106,29 @@ def test_a_certificate_says_its_statement_when_it_is_written(tmp_path: Path) -> 
     assert "NOT PRIVATE" in ended.output
 
 
+def _table(folder: Path) -> list[str]:
+    (folder / "t.csv").write_text("a,y\n" + "0.1,0\n0.2,1\n" * 20)
+    columns = "{a: {kind: number, low: 0, high: 1}, y: {kind: category, values: ['0', '1']}}"
+    (folder / "s.yaml").write_text(f"columns: {columns}\ntarget: y\n")
+    return ["--schema", str(folder / "s.yaml"), "--epsilon", "1"]
+
+
 def test_a_fit_never_overwrites_an_earlier_one(tmp_path: Path) -> None:
     """Its privacy was spent: what it gave is not lost, and no more is spent before the refusal."""
-    (tmp_path / "t.csv").write_text("a,y\n0.1,0\n0.2,1\n")
+    usual = _table(tmp_path)
     out = tmp_path / "model.json"
-    usual = ["--target", "y", "--classes", "0,1", "--epsilon", "1", "--data-norm", "1"]
-    words = ["convex", "fit", str(tmp_path / "t.csv"), *usual, "--out", str(out)]
-    for name in ("model.json", "certificate.json", "data.key"):
+    words = ["table", "fit", str(tmp_path / "t.csv"), *usual, "--out", str(out)]
+    for name in ("model.json", "certificate.json"):
         (tmp_path / name).write_text("kept")
         assert name in told(*words) and (tmp_path / name).read_text() == "kept"
         (tmp_path / name).unlink()
     assert not out.exists()
 
 
-@pytest.mark.parametrize("words", [["plan", "--features", "3"], ["fit", "t.csv"]])
+@pytest.mark.parametrize("words", [["plan", "--records", "40"], ["fit", "t.csv"]])
 def test_a_delta_that_is_too_large_is_remarked_on(words, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("t.csv").write_text("a,y\n" + "0.1,0\n0.2,1\n" * 20)
-    more = ["--target", "y", "--classes", "0,1", "--data-norm", "1"] if words[0] == "fit" else []
-    more += ["--records", "40"] if words[0] == "plan" else []
-    asked = ["convex", *words, *more, "--epsilon", "1", "--delta", "0.5"]
+    asked = ["table", *words, *_table(tmp_path), "--delta", "0.5"]
     ended = CliRunner().invoke(app, asked, catch_exceptions=False)
     assert ended.exit_code == 0 and "too large for 40 records" in " ".join(ended.output.split())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,13 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.process import Process
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tightrope.accounting import Account
     from tightrope.interop import Reading, Setting
 
 __all__ = ["account", "compare", "sweep", "compose"]
@@ -26,16 +22,11 @@ __all__ = ["account", "compare", "sweep", "compose"]
 def account(
     setting: Setting,
     source: opt.Source = None,
-    said: Annotated[
-        str | None, typer.Option(help="The epsilon another library printed.", metavar="EPS")
-    ] = None,
+    said: Annotated[str | None, option("The epsilon another library printed.", "EPS")] = None,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
     batch: Annotated[
-        str | None,
-        typer.Option(
-            help="A file with one JSON object a line (- for standard input).", metavar="FILE"
-        ),
+        str | None, option("A file with one JSON object a line (- for standard input).", "FILE")
     ] = None,
 ) -> None:
     """The certified epsilon of a run, with every other analysis beside it.
@@ -47,7 +38,11 @@ def account(
     if batch is not None:
         from tightrope.cli.batch import answer_file
 
-        _alone(setting, source, said, plot)
+        if any(vars(setting).values()) or any((source, said, plot)):
+            raise InvalidInput(
+                "--batch takes the settings from its file, one JSON object a line; leave out "
+                "--rate, --noise and the other options, or leave out --batch."
+            )
         if not answer_file(batch):
             raise typer.Exit(2)
         return
@@ -59,22 +54,7 @@ def account(
         from tightrope.report.plots import account_plot
 
         account_plot(result, view["delta"], plot)
-    if as_json:
-        print(json.dumps(view))
-        return
-    from tightrope.cli.tables import show_account
-
-    show_account(view)
-    if plot is not None:
-        print(f"Picture: {plot}")
-
-
-def _alone(setting: Setting, *options: str | None) -> None:
-    if any(vars(setting).values()) or any(options):
-        raise InvalidInput(
-            "--batch takes the settings from its file, one JSON object a line; leave out --rate, "
-            "--noise and the other options, or leave out --batch."
-        )
+    opt.answer(view, as_json, "account", Picture=plot)
 
 
 @opt.with_setting()
@@ -93,29 +73,22 @@ def compare(
 
     Example: `tightrope compare --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
     """
+    from tightrope.interop import read
     from tightrope.report.account_view import level_for
 
-    found = _files(files or [], setting)
+    found = [(str(path), read(str(path), setting)) for path in files or []]
     level = level_for(setting, [reading for _, reading in found])
-    views = [{"run": n, **_view(r.process, level.delta, r.neighbours)} for n, r in found]
+    views = [{"run": name, **_view(one, level.delta)} for name, one in found]
     if not files:
         opt.needs(setting, "compare")
-        schemes = _schemes(setting)
-        views = [{"sampling": s.sampling, **_scheme_view(s, level.delta)} for s in schemes]
+        views = [{"sampling": s.sampling, **_view(s, level.delta)} for s in _schemes(setting)]
     if plot is not None:
         from tightrope.report.plots import compare_plot
 
         compare_plot([view for view in views if "answer" in view], level.delta, plot)
-    if as_json:
-        content = {"schema": "tightrope.compare/1", "runs": views, "remarks": level.remarks}
-        print(json.dumps(content))
-    else:
-        from tightrope.cli.tables import compare_table, remark, screen
-
-        screen().print(compare_table(views, level.delta))
-        remark(level.remarks)
-        if plot is not None:
-            print(f"Picture: {plot}")
+    view = {"schema": "tightrope.compare/1", "runs": views, "remarks": level.remarks}
+    shown = view if as_json else {**view, "delta": level.delta}
+    opt.answer(shown, as_json, "compare", Picture=plot)
     if all("error" in view for view in views):
         raise typer.Exit(2)
 
@@ -136,35 +109,18 @@ def _schemes(setting: Setting) -> list[Setting]:
     return [replace(setting, sampling=how, adjacency=who) for how, who in pairs]
 
 
-def _files(paths: list[Path], setting: Setting) -> list[tuple[str, Reading]]:
-    from tightrope.interop import read
-
-    names = [str(path) for path in paths]
-    return [(name, read(name, setting)) for name in names]
-
-
-def _view(run: Process, delta: float, neighbours: str | None = None) -> dict[str, Any]:
-    """An account, or why there is none: one run without an analysis does not end the table."""
+def _view(one: Setting | Reading, delta: float) -> dict[str, Any]:
+    """An account, or why there is none: one run that is refused does not end the table."""
     from tightrope.accounting import account as analyse
+    from tightrope.interop import Reading
     from tightrope.report.account_view import account_view
 
+    who = str(one.neighbours)
     try:
-        return account_view(analyse(run), delta, neighbours=neighbours)
+        run = one.process if isinstance(one, Reading) else one.run()
+        return account_view(analyse(run), delta, neighbours=who)
     except TightropeError as refusal:
-        return _refused(str(run.adjacency), refusal)
-
-
-def _scheme_view(setting: Setting, delta: float) -> dict[str, Any]:
-    """Where a scheme cannot draw such batches, that is its row."""
-    try:
-        run = setting.run()
-    except TightropeError as refusal:
-        return _refused(str(setting.neighbours), refusal)
-    return _view(run, delta)
-
-
-def _refused(neighbours: str, refusal: TightropeError) -> dict[str, Any]:
-    return {"adjacency": neighbours, "error": type(refusal).__name__, "message": str(refusal)}
+        return {"adjacency": who, "error": type(refusal).__name__, "message": str(refusal)}
 
 
 _VARIED = {"epochs": "steps", "batch-size": "rate"}  # what each of them stands for
@@ -174,10 +130,10 @@ _VARIED = {"epochs": "steps", "batch-size": "rate"}  # what each of them stands 
 def sweep(
     setting: Setting,
     over: Annotated[
-        str, typer.Option(help="epochs, noise, steps, rate, batch-size or delta.", metavar="NAME")
+        str, option("epochs, noise, steps, rate, batch-size or delta.", "NAME")
     ] = "epochs",
     values: Annotated[
-        str | None, typer.Option(help="Values to try, with commas between them.", metavar="LIST")
+        str | None, option("Values to try, with commas between them.", "LIST")
     ] = None,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
@@ -197,15 +153,7 @@ def sweep(
         from tightrope.report.plots import sweep_plot
 
         sweep_plot(view, plot)
-    if as_json:
-        print(json.dumps(view))
-    else:
-        from tightrope.cli.tables import remark, screen
-
-        screen().print(_sweep_table(view))
-        remark(view["remarks"])
-        if plot is not None:
-            print(f"Picture: {plot}")
+    opt.answer(view, as_json, "sweep", Picture=plot)
     if all("error" in row for row in view["rows"]):
         raise typer.Exit(2)
 
@@ -214,12 +162,8 @@ def sweep(
 def compose(
     setting: Setting,
     files: Annotated[list[Path], typer.Argument(help="Certificates, or anything --from reads.")],
-    epsilon: Annotated[
-        str | None, typer.Option(help="A budget for all of them together.", metavar="EPS")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write one certificate for all of them.", metavar="FILE")
-    ] = None,
+    epsilon: Annotated[str | None, option("A budget for all of them together.", "EPS")] = None,
+    out: Annotated[Path | None, option("Write one certificate for all of them.", "FILE")] = None,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
@@ -243,65 +187,16 @@ def compose(
         for _, reading in named:
             reading.certifiable()
     view, found = compose_view(named, level, budget)
-    if out is not None or plot is not None:
-        _write_whole(view, found, out, plot)
-    _show_whole(view, as_json, out, plot)
-    if "budget" in view and not view["budget"]["fits"]:
-        raise typer.Exit(1)
-
-
-def _write_whole(
-    view: dict[str, Any], found: Account | None, out: Path | None, plot: str | None
-) -> None:
-    if found is None:
+    if found is None and (out is not None or plot is not None):
         raise InvalidInput(f"{view['together']['words']} Leave out --out and --plot.")
     if out is not None:
         from tightrope.evidence.certificate import certify, write
 
-        write(certify(found.process, view["delta"]), out)
+        write(certify(found.process, view["delta"]), out)  # type: ignore[union-attr]
     if plot is not None:
         from tightrope.report.plots import account_plot
 
-        account_plot(found, view["delta"], plot)
-
-
-def _show_whole(view: dict[str, Any], as_json: bool, out: Path | None, plot: str | None) -> None:
-    if as_json:
-        print(json.dumps(view))
-        return
-    from tightrope.cli.tables import remark, screen
-
-    screen().print(_compose_table(view))
-    words = view["together"].get("answer", view["together"])["words"]
-    remark([words, *([view["budget"]["words"]] if "budget" in view else []), *view["remarks"]])
-    for name, path in (("Certificate", out), ("Picture", plot)):
-        if path is not None:
-            print(f"{name}: {path}")
-
-
-def _sweep_table(view: dict[str, Any]) -> Table:
-    from rich.table import Table
-
-    from tightrope.cli.tables import epsilon_text
-
-    name = view["over"].replace("-", "_")
-    title = None if view["delta"] is None else f"epsilon at delta = {view['delta']:g}"
-    table = Table(view["over"], "epsilon", "kind", title=title, header_style="bold")
-    for row in view["rows"]:
-        words = row.get("kind") or row["message"]
-        table.add_row(f"{row[name]:g}", epsilon_text(row.get("epsilon")), words)
-    return table
-
-
-def _compose_table(view: dict[str, Any]) -> Table:
-    from rich.table import Table
-
-    from tightrope.cli.tables import epsilon_text
-
-    title = f"epsilon at delta = {view['delta']:g}"
-    table = Table("run", "read as", "epsilon", "kind", title=title, header_style="bold")
-    for row in view["runs"]:
-        table.add_row(row["run"], row["source"], epsilon_text(row["epsilon"]), row["kind"])
-    whole = view["together"].get("answer", view["together"])
-    table.add_row("together", "", epsilon_text(whole["epsilon"]), whole["kind"], style="bold")
-    return table
+        account_plot(found, view["delta"], plot)  # type: ignore[arg-type]
+    opt.answer(view, as_json, "compose", Certificate=out, Picture=plot)
+    if "budget" in view and not view["budget"]["fits"]:
+        raise typer.Exit(1)

@@ -16,7 +16,6 @@ from tightrope.cli import (
     audit_command,
     calibrate_command,
     convert_command,
-    convex_command,
     demo_command,
     doctor_command,
     evidence_command,
@@ -111,7 +110,6 @@ app.command("sign")(evidence_command.sign)
 app.command("audit")(audit_command.audit)
 app.add_typer(doctor_command.app, name="doctor", cls=Commands)
 app.add_typer(table_command.app, name="table", cls=Commands)
-app.add_typer(convex_command.app, name="convex", cls=Commands)
 app.add_typer(ledger_command.app, name="ledger", cls=Commands)
 add_commands(app)
 app.command("explore")(explore_command.explore)

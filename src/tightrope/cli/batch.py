@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.files import once, open_ordinary, why_unread
 from tightrope.interop import Setting
+from tightrope.interop.setting import unknown
 
 __all__ = ["answer_file", "answers"]
 
@@ -81,7 +81,7 @@ def _read(line: str) -> Setting:
         )
     for key in found:
         if key not in _KNOWN:
-            raise InvalidInput(opt.unknown("A key", key, _KNOWN))
+            raise InvalidInput(unknown("A key", key, _KNOWN))
     setting = Setting(**found)
     known = {
         "rate": setting.has_rate,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,34 +22,22 @@ _FINDS = ["noise", "steps", "rate"]
 @opt.with_setting(last_iterate=True)
 def calibrate(
     setting: Setting,
-    epsilon: Annotated[
-        str | None, typer.Option(help="Privacy budget: the epsilon to reach.", metavar="EPS")
-    ] = None,
+    epsilon: Annotated[str | None, option("Privacy budget: the epsilon to reach.", "EPS")] = None,
     find: Annotated[
-        str | None,
-        typer.Option(
-            help="What to find: noise, steps or rate (default: what is missing).", metavar="NAME"
-        ),
+        str | None, option("What to find: noise, steps or rate (default: what is missing).", "NAME")
     ] = None,
     advantage: Annotated[
-        str | None,
-        typer.Option(help="Membership advantage allowed, in place of epsilon.", metavar="X"),
+        str | None, option("Membership advantage allowed, in place of epsilon.", "X")
     ] = None,
-    tpr: Annotated[
-        str | None, typer.Option(help="Hit rate allowed to an attack at --fpr.", metavar="X")
-    ] = None,
-    fpr: Annotated[
-        str, typer.Option(help="False alarm rate of that attack.", metavar="X")
-    ] = "0.01",
+    tpr: Annotated[str | None, option("Hit rate allowed to an attack at --fpr.", "X")] = None,
+    fpr: Annotated[str, option("False alarm rate of that attack.", "X")] = "0.01",
     correlated: Annotated[
         bool,
-        typer.Option(
-            "--correlated", help="Compare noise that is correlated over the steps, and choose."
+        option(
+            "Compare noise that is correlated over the steps, and choose.", None, "--correlated"
         ),
     ] = False,
-    momentum: Annotated[
-        str, typer.Option(help="Of the optimizer, where noise is correlated.", metavar="X")
-    ] = "0",
+    momentum: Annotated[str, option("Of the optimizer, where noise is correlated.", "X")] = "0",
     plot: opt.Plot = None,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
@@ -78,7 +64,9 @@ def calibrate(
         )
     wanted = find or _missing(setting)
     if wanted not in _FINDS:
-        raise InvalidInput(opt.unknown("--find", wanted, _FINDS))
+        from tightrope.interop.setting import unknown
+
+        raise InvalidInput(unknown("--find", wanted, _FINDS))
     if setting.last_iterate and wanted != "noise":
         raise InvalidInput(
             f"Of a method that releases its last iterate the noise is found, not {wanted}. Leave "
@@ -90,18 +78,16 @@ def calibrate(
         )
     finders = {"noise": search.find_noise, "steps": search.find_steps, "rate": search.find_rate}
     view = calibrate_view(finders[wanted], _filled(setting).run(), target, level.delta)
-    batch = _batch(view["answer"], setting.records)
+    batch, records = [], setting.records
+    if records is not None and "rate" in view["answer"]:
+        most = int(view["answer"]["rate"] * records)
+        batch = [f"That is a batch of at most {most:,} of {records:,} records."]
     if "noise_std" in view["answer"]:
         scale = _filled(setting).run().noise_std  # of noise 1
         multiplier = rounded_up(view["answer"]["noise_std"] / scale, 8)
         batch = [f"On the mean gradient of a batch; as an option: --noise {multiplier}."]
     view["remarks"] = [*level.remarks, *remarks_on(view), *batch]
-    if as_json:
-        print(json.dumps(view))
-        return
-    from tightrope.cli.tables import show_calibration
-
-    show_calibration(view)
+    opt.answer(view, as_json, "calibration")
 
 
 def _choose(
@@ -132,19 +118,7 @@ def _choose(
     view["remarks"] = list(level.remarks)
     if plot is not None:
         correlated_plot(choice, plot)
-    if as_json:
-        print(json.dumps(view))
-        return
-    from tightrope.cli.tables import show_correlated
-
-    show_correlated(view)
-
-
-def _batch(answer: dict[str, Any], records: int | None) -> list[str]:
-    """A rate as a batch size, where it is known of how many records."""
-    if records is None or "rate" not in answer:
-        return []
-    return [f"That is a batch of at most {int(answer['rate'] * records):,} of {records:,} records."]
+    opt.answer(view, as_json, "correlated")
 
 
 def _filled(setting: Setting) -> Setting:
@@ -161,11 +135,8 @@ def _target(
 ) -> Target:
     from tightrope.calibrate import Target
 
-    given = [
-        name
-        for name, value in (("--epsilon", epsilon), ("--advantage", advantage), ("--tpr", tpr))
-        if value is not None
-    ]
+    goals = {"--epsilon": epsilon, "--advantage": advantage, "--tpr": tpr}
+    given = [name for name, value in goals.items() if value is not None]
     if len(given) != 1:
         raise InvalidInput(
             "Name one goal: --epsilon (with --delta), --advantage, or --tpr (with --fpr); got "

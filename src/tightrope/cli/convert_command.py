@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 from tightrope.guarantee.base import Guarantee
-from tightrope.numerics.rounding import rounded_down, rounded_up
 
 __all__ = ["app"]
 
@@ -22,23 +21,17 @@ app = typer.Typer(
 _DELTAS = "1e-2,1e-3,1e-5,1e-7,1e-10"
 _TYPE_I = "1e-3,1e-2,0.05,0.25,0.5"
 _ORDERS = "1.5,2,4,8,16,32"
-Deltas = Annotated[str, typer.Option(help="Deltas, separated by commas.", metavar="LIST")]
-TypeOne = Annotated[str, typer.Option(help="Type I errors, separated by commas.", metavar="LIST")]
-Orders = Annotated[str, typer.Option(help="Renyi orders, separated by commas.", metavar="LIST")]
+Deltas = Annotated[str, option("Deltas, separated by commas.", "LIST")]
+TypeOne = Annotated[str, option("Type I errors, separated by commas.", "LIST")]
+Orders = Annotated[str, option("Renyi orders, separated by commas.", "LIST")]
 
 
 @app.command("renyi")
 def renyi(
-    order: Annotated[
-        str, typer.Option(help="Order of the Renyi divergence, above 1.", metavar="ORDER")
-    ],
-    gamma: Annotated[str, typer.Option(help="Level of the Renyi divergence.", metavar="GAMMA")],
-    delta: Annotated[
-        str | None, typer.Option(help="Give delta to get epsilon.", metavar="DELTA")
-    ] = None,
-    epsilon: Annotated[
-        str | None, typer.Option(help="Give epsilon to get delta.", metavar="EPS")
-    ] = None,
+    order: Annotated[str, option("Order of the Renyi divergence, above 1.", "ORDER")],
+    gamma: Annotated[str, option("Level of the Renyi divergence.", "GAMMA")],
+    delta: Annotated[str | None, option("Give delta to get epsilon.", "DELTA")] = None,
+    epsilon: Annotated[str | None, option("Give epsilon to get delta.", "EPS")] = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """(order, gamma)-Renyi DP to (epsilon, delta)-DP.
@@ -54,16 +47,14 @@ def renyi(
         None if delta is None else opt.parse_delta(delta),
         None if epsilon is None else check_epsilon(opt.parse_number(epsilon, "epsilon")),
     )
-    _show_routes(view, as_json, "epsilon" if delta is not None else "delta")
+    opt.answer(view, as_json, "routes")
 
 
 @app.command("to-renyi")
 def to_renyi(
-    epsilon: Annotated[str, typer.Option(help="Epsilon to be guaranteed.", metavar="EPS")],
-    delta: Annotated[str, typer.Option(help="Delta to be guaranteed.", metavar="DELTA")],
-    order: Annotated[
-        str, typer.Option(help="Order of the Renyi divergence, above 1.", metavar="ORDER")
-    ],
+    epsilon: Annotated[str, option("Epsilon to be guaranteed.", "EPS")],
+    delta: Annotated[str, option("Delta to be guaranteed.", "DELTA")],
+    order: Annotated[str, option("Order of the Renyi divergence, above 1.", "ORDER")],
     as_json: opt.AsJson = False,
 ) -> None:
     """The largest Renyi level of one order that still forces (epsilon, delta)-DP."""
@@ -75,15 +66,14 @@ def to_renyi(
         opt.parse_delta(delta),
         check_order(opt.parse_number(order, "order")),
     )
-    _show_routes(view, as_json, "gamma")
+    opt.answer(view, as_json, "routes")
 
 
 @app.command("gaussian")
 def gaussian(
-    mu: Annotated[str, typer.Option(help="Parameter of Gaussian DP.", metavar="MU")],
+    mu: Annotated[str, option("Parameter of Gaussian DP.", "MU")],
     deltas: Annotated[
-        str,
-        typer.Option("--delta", "--deltas", help="Delta, or several with commas.", metavar="LIST"),
+        str, option("Delta, or several with commas.", "LIST", "--delta", "--deltas")
     ] = _DELTAS,
     type_i: TypeOne = _TYPE_I,
     orders: Orders = _ORDERS,
@@ -97,8 +87,8 @@ def gaussian(
 
 @app.command("approx")
 def approx(
-    epsilon: Annotated[str, typer.Option(help="Epsilon of the guarantee.", metavar="EPS")],
-    delta: Annotated[str, typer.Option(help="Delta of the guarantee.", metavar="DELTA")] = "0",
+    epsilon: Annotated[str, option("Epsilon of the guarantee.", "EPS")],
+    delta: Annotated[str, option("Delta of the guarantee.", "DELTA")] = "0",
     deltas: Deltas = _DELTAS,
     type_i: TypeOne = _TYPE_I,
     orders: Orders = _ORDERS,
@@ -125,37 +115,4 @@ def _show_views(guarantee: Guarantee, deltas: str, type_i: str, orders: str, as_
         [check_probability(a, "type_i") for a in _numbers(type_i, "type_i")],
         [check_order(a) for a in _numbers(orders, "orders")],
     )
-    if as_json:
-        print(json.dumps(view))
-        return
-    from rich.table import Table
-
-    from tightrope.cli.tables import screen
-
-    console = screen()
-    for name, argument in (("epsilon", "delta"), ("type_ii_error", "type_i"), ("renyi", "order")):
-        table = Table(argument, name.replace("_", " "), header_style="bold")
-        for row in view[name]:
-            safe = row["lower"] if name == "type_ii_error" else row["upper"]
-            rounded = rounded_down if name == "type_ii_error" else rounded_up
-            shown = safe if isinstance(safe, str) else rounded(safe, 10)
-            table.add_row(f"{row[argument]:g}", shown)
-        console.print(table)
-
-
-def _show_routes(view: dict[str, Any], as_json: bool, quantity: str) -> None:
-    if as_json:
-        print(json.dumps(view))
-        return
-    from rich.table import Column, Table
-
-    from tightrope.cli.tables import screen
-
-    source = Column("source", overflow="fold")  # nothing of it is left out
-    table = Table("route", quantity, "side", source, header_style="bold")
-    for row in view["routes"]:
-        value = row[quantity]
-        rounded = rounded_down if "lower" in row["side"] else rounded_up
-        shown = value if isinstance(value, str) else rounded(value, 10)
-        table.add_row(row["name"], shown, row["side"], row["source"])
-    screen().print(table)
+    opt.answer(view, as_json, "guarantee")

@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 
 __all__ = ["demo"]
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for what it writes.", metavar="FOLDER")] = Path(
-        "tightrope-demo"
-    ),
+    out: Annotated[Path, option("Folder for what it writes.", "FOLDER")] = Path("tightrope-demo"),
     as_json: opt.AsJson = False,
 ) -> None:
     """Account, calibrate, train a small private model, and leave evidence; about a minute."""

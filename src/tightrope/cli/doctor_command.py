@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tightrope.cli import options as opt
-from tightrope.cli.options import Commands
+from tightrope.cli.options import Commands, option
 from tightrope.errors import InvalidInput, TightropeError
 
 if TYPE_CHECKING:
@@ -36,12 +36,10 @@ def program(
         str, typer.Argument(help="FILE.py:LOSS or MODULE:LOSS, a function loss(model, *batch).")
     ],
     model: Annotated[
-        str | None,
-        typer.Option(help="The model, or a function that makes it.", metavar="FILE.py:NAME"),
+        str | None, option("The model, or a function that makes it.", "FILE.py:NAME")
     ] = None,
     example: Annotated[
-        str | None,
-        typer.Option(help="A batch, or a function that makes one.", metavar="FILE.py:NAME"),
+        str | None, option("A batch, or a function that makes one.", "FILE.py:NAME")
     ] = None,
     as_json: opt.AsJson = False,
 ) -> None:

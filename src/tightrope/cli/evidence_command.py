@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 from tightrope.cli.task import PATIENCE, Late, rows_of
 from tightrope.errors import InvalidInput
 
@@ -24,38 +25,24 @@ __all__ = ["certify", "verify", "report", "export", "keygen", "sign"]
 
 Keys = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--key",
-        help="A public key that must have signed it; with several, one of them.",
-        metavar="FILE",
-    ),
+    option("A public key that must have signed it; with several, one of them.", "FILE", "--key"),
 ]
 TrustFolder = Annotated[
-    Path | None,
-    typer.Option(
-        help="A folder of public keys; one of them must have signed it.", metavar="FOLDER"
-    ),
+    Path | None, option("A folder of public keys; one of them must have signed it.", "FOLDER")
 ]
 Signatures = Annotated[
-    list[Path] | None,
-    typer.Option(help="A detached signature; FILE.sig is found without this.", metavar="FILE"),
+    list[Path] | None, option("A detached signature; FILE.sig is found without this.", "FILE")
 ]
 Ledger = Annotated[
     str | None,
-    typer.Option(
-        help="The ledger of the data set: it must have counted what the run folder released.",
-        metavar="LEDGER",
+    option(
+        "The ledger of the data set: it must have counted what the run folder released.", "LEDGER"
     ),
 ]
-SecretKey = Annotated[
-    Path, typer.Option(help="A secret key, as `tightrope keygen` makes it.", metavar="FILE")
-]
-Patience = Annotated[float, typer.Option(help="Seconds to wait.", metavar="SECONDS", min=0.1)]
+SecretKey = Annotated[Path, option("A secret key, as `tightrope keygen` makes it.", "FILE")]
+Patience = Annotated[float, option("Seconds to wait.", "SECONDS", min=0.1)]
 TitleFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="A JSON file with organisation, model, data_set, date, people.", metavar="FILE"
-    ),
+    Path | None, option("A JSON file with organisation, model, data_set, date, people.", "FILE")
 ]
 
 
@@ -63,13 +50,9 @@ TitleFile = Annotated[
 def certify(
     setting: Setting,
     source: opt.Source = None,
-    out: Annotated[Path, typer.Option(help="Where to write it.", metavar="FILE")] = Path(
-        "certificate.json"
-    ),
+    out: Annotated[Path, option("Where to write it.", "FILE")] = Path("certificate.json"),
     title: TitleFile = None,
-    sign: Annotated[
-        Path | None, typer.Option(help="A secret key to sign it with.", metavar="FILE")
-    ] = None,
+    sign: Annotated[Path | None, option("A secret key to sign it with.", "FILE")] = None,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -104,13 +87,11 @@ def verify(
         Path, typer.Argument(help="A certificate.json, a run folder, or - for standard input.")
     ],
     rigorous: Annotated[
-        bool, typer.Option("--rigorous", help="Also prove the main claim in ball arithmetic.")
+        bool, option("Also prove the main claim in ball arithmetic.", None, "--rigorous")
     ] = False,
     patience: Annotated[
         float | None,
-        typer.Option(
-            help="Seconds to wait (default 10, or 120 with --rigorous).", metavar="SECONDS", min=0.1
-        ),
+        option("Seconds to wait (default 10, or 120 with --rigorous).", "SECONDS", min=0.1),
     ] = None,
     key: Keys = None,
     trust: TrustFolder = None,
@@ -118,10 +99,7 @@ def verify(
     ledger: Ledger = None,
     program: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="A stored program of a training, to be proved again (one for each shape).",
-            metavar="FILE",
-        ),
+        option("A stored program of a training, to be proved again (one for each shape).", "FILE"),
     ] = None,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -198,14 +176,13 @@ def _checks(seconds: float, **asked: Any) -> list[Check]:
 
 def report(
     where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
-    out: Annotated[Path, typer.Option(help="An .html or .md file.", metavar="FILE")] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, option("An .html or .md file.", "FILE")] = Path("report.html"),
     with_diagnostics: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Also show losses and clipping. Epsilon does not cover them: never publish.",
+            None,
             "--with-diagnostics",
-            help="Also show losses and clipping. Epsilon does not cover them: never publish.",
         ),
     ] = False,
     key: Keys = None,
@@ -256,10 +233,9 @@ class CertificateForm(StrEnum):
 def export(
     where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
     form: Annotated[
-        CertificateForm,
-        typer.Option("--as", help="registry, registry-json, nist or model-card.", metavar="FORM"),
+        CertificateForm, option("registry, registry-json, nist or model-card.", "FORM", "--as")
     ],
-    out: Annotated[Path, typer.Option(help="Where to write it.", metavar="FILE")],
+    out: Annotated[Path, option("Where to write it.", "FILE")],
     key: Keys = None,
     trust: TrustFolder = None,
     signature: Signatures = None,
@@ -306,11 +282,9 @@ def sign(
     where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
     key: SecretKey,
     title: TitleFile = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where to write (default: the same file).", metavar="FILE")
-    ] = None,
+    out: Annotated[Path | None, option("Where to write (default: the same file).", "FILE")] = None,
     apart: Annotated[
-        bool, typer.Option("--detached", help="Write FILE.sig and leave the certificate alone.")
+        bool, option("Write FILE.sig and leave the certificate alone.", None, "--detached")
     ] = False,
     force: opt.Force = False,
 ) -> None:

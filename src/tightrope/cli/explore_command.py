@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 
 __all__ = ["explore"]
 
 
 def explore(
     port: opt.Port = 8700,
-    host: Annotated[
-        str, typer.Option(help="Address; one that others can reach needs a token.", metavar="HOST")
-    ] = ("127.0.0.1"),
+    host: Annotated[str, option("Address; one that others can reach needs a token.", "HOST")] = (
+        "127.0.0.1"
+    ),
     token: Annotated[
-        str | None,
-        typer.Option(
-            help="Visitors must give it, where others can reach the page.", metavar="TOKEN"
-        ),
+        str | None, option("Visitors must give it, where others can reach the page.", "TOKEN")
     ] = None,
 ) -> None:
     """A page on this machine: noise, batch and length as sliders, epsilon while you drag."""

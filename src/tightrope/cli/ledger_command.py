@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -28,29 +29,21 @@ app = typer.Typer(
 
 Where = Annotated[
     str,
-    typer.Option(
-        "--ledger",
-        envvar="TIGHTROPE_LEDGER",
-        help="A file, or postgresql://user@host/db.",
-        metavar="LEDGER",
+    option(
+        "A file, or postgresql://user@host/db.", "LEDGER", "--ledger", envvar="TIGHTROPE_LEDGER"
     ),
 ]
 Heads = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Keep the newest heads in this file; a ledger set back to an older copy is refused.",
+        "FILE",
         envvar="TIGHTROPE_LEDGER_HEADS",
-        help="Keep the newest heads in this file; a ledger set back to an older copy is refused.",
-        metavar="FILE",
     ),
 ]
 Key = Annotated[
     Path | None,
-    typer.Option(
-        "--sign",
-        envvar="TIGHTROPE_LEDGER_KEY",
-        help="A secret key to sign the entry with.",
-        metavar="FILE",
-    ),
+    option("A secret key to sign the entry with.", "FILE", "--sign", envvar="TIGHTROPE_LEDGER_KEY"),
 ]
 Name = Annotated[str, typer.Argument(help="The data set.")]
 DEFAULT = "ledger.db"
@@ -76,47 +69,31 @@ def add(
     ledger: Where = DEFAULT,
     heads: Heads = None,
     key: Key = None,
-    epsilon: Annotated[
-        str | None, typer.Option(help="The total epsilon, with --delta.", metavar="EPS")
-    ] = None,
-    delta: Annotated[
-        str | None, typer.Option(help="The total delta, with --epsilon.", metavar="DELTA")
-    ] = None,
-    mu: Annotated[
-        str | None, typer.Option(help="Or: the total as a Gaussian mu.", metavar="MU")
-    ] = None,
+    epsilon: Annotated[str | None, option("The total epsilon, with --delta.", "EPS")] = None,
+    delta: Annotated[str | None, option("The total delta, with --epsilon.", "DELTA")] = None,
+    mu: Annotated[str | None, option("Or: the total as a Gaussian mu.", "MU")] = None,
     advantage: Annotated[
-        str | None, typer.Option(help="Or: the membership advantage allowed in total.", metavar="X")
+        str | None, option("Or: the membership advantage allowed in total.", "X")
     ] = None,
-    tpr: Annotated[
-        str | None, typer.Option(help="Or: the hit rate allowed at --fpr.", metavar="X")
-    ] = None,
-    fpr: Annotated[
-        str | None, typer.Option(help="The false alarm rate for --tpr.", metavar="X")
-    ] = None,
+    tpr: Annotated[str | None, option("Or: the hit rate allowed at --fpr.", "X")] = None,
+    fpr: Annotated[str | None, option("The false alarm rate for --tpr.", "X")] = None,
     adjacency: Annotated[
-        str, typer.Option(help="add-or-remove, replace-one or zero-out.", metavar="RELATION")
+        str, option("add-or-remove, replace-one or zero-out.", "RELATION")
     ] = "add-or-remove",
     unit: Annotated[
-        str,
-        typer.Option(
-            help="Whose privacy is protected: person, household, device...", metavar="WORD"
-        ),
+        str, option("Whose privacy is protected: person, household, device...", "WORD")
     ] = "person",
-    records: Annotated[
-        int, typer.Option(help="The most records that one such unit has.", metavar="N")
-    ] = 1,
+    records: Annotated[int, option("The most records that one such unit has.", "N")] = 1,
     spender: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Who may spend; repeat it for several. Default: everybody.", metavar="NAME"
-        ),
+        option("Who may spend; repeat it for several. Default: everybody.", "NAME"),
     ] = None,
     in_advance: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Releases are chosen without looking at earlier ones; they are composed exactly.",
+            None,
             "--in-advance",
-            help="Releases are chosen without looking at earlier ones; they are composed exactly.",
         ),
     ] = False,
 ) -> None:
@@ -166,7 +143,7 @@ def reserve(
     heads: Heads = None,
     key: Key = None,
     source: opt.Source = None,
-    note: Annotated[str, typer.Option(help="What it is for.", metavar="TEXT")] = "",
+    note: Annotated[str, option("What it is for.", "TEXT")] = "",
 ) -> None:
     """Reserve what a run may spend, for instance one of another program; prints an id.
 
@@ -185,14 +162,9 @@ def settle(
     heads: Heads = None,
     key: Key = None,
     released: Annotated[
-        int | None,
-        typer.Option(
-            help="Steps that were released. Default: those announced, if any were.", metavar="N"
-        ),
+        int | None, option("Steps that were released. Default: those announced, if any were.", "N")
     ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="The run's certificate.json.", metavar="FILE")
-    ] = None,
+    certificate: Annotated[Path | None, option("The run's certificate.json.", "FILE")] = None,
 ) -> None:
     """End a reservation. What was neither announced nor released can be spent again."""
     from tightrope.evidence.files import MOST_BYTES, file_of, printable, read_most
@@ -275,9 +247,7 @@ def forecast(
 
 @app.command("export")
 def export(
-    out: Annotated[Path, typer.Option(help="Where to write it.", metavar="FILE")] = Path(
-        "ledger.json"
-    ),
+    out: Annotated[Path, option("Where to write it.", "FILE")] = Path("ledger.json"),
     ledger: Where = DEFAULT,
     heads: Heads = None,
     force: opt.Force = False,
@@ -305,24 +275,15 @@ def export(
 def check(
     name: Name,
     head: Annotated[
-        str | None,
-        typer.Option(
-            help="A head that somebody kept: NUMBER:HASH, as status prints it.", metavar="HEAD"
-        ),
+        str | None, option("A head that somebody kept: NUMBER:HASH, as status prints it.", "HEAD")
     ] = None,
     ledger: Where = DEFAULT,
     heads: Heads = None,
     key: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--key",
-            help="A public key; every entry must be signed by one of those given.",
-            metavar="FILE",
-        ),
+        option("A public key; every entry must be signed by one of those given.", "FILE", "--key"),
     ] = None,
-    trust: Annotated[
-        Path | None, typer.Option(help="A folder of public keys.", metavar="FOLDER")
-    ] = None,
+    trust: Annotated[Path | None, option("A folder of public keys.", "FOLDER")] = None,
 ) -> None:
     """Check a log: its hash chain, the price of every entry, and a head that you kept."""
     if head is not None and not re.fullmatch(r"[0-9]+:[0-9a-f]{64}", head):
@@ -352,15 +313,15 @@ def serve(
     ledger: Where = DEFAULT,
     heads: Heads = None,
     host: Annotated[
-        str, typer.Option(help="Address; one that others can reach needs a token.", metavar="HOST")
+        str, option("Address; one that others can reach needs a token.", "HOST")
     ] = "127.0.0.1",
     port: opt.Port = 8410,
     token: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Visitors must give it, where others can reach the page.",
+            "TOKEN",
             envvar="TIGHTROPE_LEDGER_TOKEN",
-            help="Visitors must give it, where others can reach the page.",
-            metavar="TOKEN",
         ),
     ] = None,
 ) -> None:

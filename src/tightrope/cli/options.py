@@ -6,6 +6,7 @@ Nothing heavy is imported before it is used, here and in the commands: `--help` 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -20,8 +21,18 @@ from tightrope.errors import InvalidInput
 if TYPE_CHECKING:
     from tightrope.interop import Reading, Setting
 
-__all__ = ["Commands", "AsJson", "Force", "may_write", "Plot", "Port", "Source", "with_setting"]
-__all__ += ["needs", "reading_of", "parse_delta", "parse_number", "unknown"]
+__all__ = [
+    "Commands",
+    "option",
+    "AsJson",
+    "Force",
+    "may_write",
+    "Plot",
+    "Port",
+    "Source",
+    "with_setting",
+]
+__all__ += ["needs", "reading_of", "parse_delta", "parse_number"]
 
 
 class Commands(TyperGroup):
@@ -44,12 +55,17 @@ def _without_types(parameters: Any) -> Any:
     return parameters
 
 
+def option(words: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    """How one option is shown in `--help`; names other than that of its parameter come last."""
+    return typer.Option(*names, help=words, metavar=metavar, **more)
+
+
 _RUN = "--rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5"
 _SCHEMES = "poisson (default), fixed-size, shuffled, cyclic, balls-in-bins or full"
 
 
 def _option(words: str, metavar: str) -> Any:
-    return Annotated[str, typer.Option(help=words, metavar=metavar, show_default=False)]
+    return Annotated[str, option(words, metavar, show_default=False)]
 
 
 # The fields of a Setting, in its order.
@@ -78,19 +94,16 @@ _LAST_ITERATE: dict[str, Any] = {
 }
 _GROUP = _option("Also for this many records that change together (a user's).", "K")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema: docs/json.md).")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")]
-Port = Annotated[int, typer.Option(help="Port on this machine.", metavar="N", min=1, max=65535)]
-Plot = Annotated[
-    str | None,
-    typer.Option(help="Also draw a picture to this .png, .svg or .pdf file.", metavar="FILE"),
-]
+AsJson = Annotated[bool, option("Print JSON (schema: docs/json.md).", None, "--json")]
+Force = Annotated[bool, option("Overwrite a file that exists.", None, "--force")]
+Port = Annotated[int, option("Port on this machine.", "N", min=1, max=65535)]
+Plot = Annotated[str | None, option("Also draw a picture to this .png, .svg or .pdf file.", "FILE")]
 Source = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Read the run from what another library wrote, a certificate or a schedule.",
+        "FILE",
         "--from",
-        help="Read the run from what another library wrote, a certificate or a schedule.",
-        metavar="FILE",
     ),
 ]
 
@@ -152,6 +165,19 @@ def needs(setting: Setting, command: str, varied: str = "") -> None:
         )
 
 
+def answer(view: dict[str, Any], as_json: bool, show: str, **files: object) -> None:
+    """Print an answer: as JSON, or as the table `show` of `cli.tables`, and the files it wrote."""
+    if as_json:
+        print(json.dumps(view))
+        return
+    from tightrope.cli import tables
+
+    getattr(tables, f"show_{show}")(view)
+    for name, path in files.items():
+        if path is not None:
+            print(f"{name}: {path}")
+
+
 def may_write(path: Path, force: bool) -> None:
     """Nothing that is there is lost by mistake."""
     if path.is_dir():
@@ -172,9 +198,3 @@ def parse_delta(given: object) -> float:
     from tightrope.validate import check_delta
 
     return float(check_delta(parse_number(given, "delta")))
-
-
-def unknown(name: str, given: object, allowed: list[str]) -> str:
-    from tightrope.interop.setting import unknown as told
-
-    return told(name, given, allowed)

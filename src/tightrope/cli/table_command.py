@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tightrope.cli import options as opt
+from tightrope.cli.options import option
 from tightrope.errors import InvalidInput
 from tightrope.numerics.rounding import rounded_up
 from tightrope.validate import no_promise
@@ -34,24 +35,16 @@ app = typer.Typer(
 _KINDS = ("number", "category", "flag", "date", "ignored")
 
 Data = Annotated[Path, typer.Argument(help="A CSV or Parquet file.")]
-SchemaFile = Annotated[
-    Path, typer.Option("--schema", help="What is public: a YAML or JSON file.", metavar="FILE")
-]
-Epsilon = Annotated[str, typer.Option(help="Privacy budget of everything.", metavar="EPS")]
-Level = Annotated[str | None, typer.Option("--delta", help="Default: 1/rows^1.1.", metavar="DELTA")]
+SchemaFile = Annotated[Path, option("What is public: a YAML or JSON file.", "FILE", "--schema")]
+Epsilon = Annotated[str, option("Privacy budget of everything.", "EPS")]
+Level = Annotated[str | None, option("Default: 1/rows^1.1.", "DELTA", "--delta")]
 Model = Annotated[
-    str | None,
-    typer.Option(help="logistic, svc, regression or ridge; default by target.", metavar="NAME"),
+    str | None, option("logistic, svc, regression or ridge; default by target.", "NAME")
 ]
 Neighbours = Annotated[
-    str,
-    typer.Option(
-        "--adjacency", help="replace-one (rows are counted) or add-or-remove.", metavar="RELATION"
-    ),
+    str, option("replace-one (rows are counted) or add-or-remove.", "RELATION", "--adjacency")
 ]
-Records = Annotated[
-    int | None, typer.Option(help="Public number of rows; needed with add-or-remove.", metavar="N")
-]
+Records = Annotated[int | None, option("Public number of rows; needed with add-or-remove.", "N")]
 
 
 def _list(words: str) -> Any:
@@ -61,7 +54,7 @@ def _list(words: str) -> Any:
 @app.command("describe")
 def describe(
     data: Data,
-    target: Annotated[str, typer.Option(help="Name of the target column.", metavar="NAME")],
+    target: Annotated[str, option("Name of the target column.", "NAME")],
     classes: Annotated[str, _list("All labels of the target, with commas between them.")] = "",
     target_range: Annotated[str, _list("Public bounds of a numeric target: 0,100.")] = "",
     numbers: Annotated[str, _list("Columns of numbers, or NAME=LOW:HIGH with public bounds.")] = "",
@@ -69,9 +62,7 @@ def describe(
     flags: Annotated[str, _list("Columns of yes and no.")] = "",
     dates: Annotated[str, _list("Columns of days.")] = "",
     ignored: Annotated[str, _list("Columns that nothing reads.")] = "",
-    out: Annotated[Path, typer.Option(help="Where to write it.", metavar="FILE")] = Path(
-        "schema.yaml"
-    ),
+    out: Annotated[Path, option("Where to write it.", "FILE")] = Path("schema.yaml"),
     force: opt.Force = False,
 ) -> None:
     """Write a schema: kinds are named here, or asked for column by column. No value is read.
@@ -148,7 +139,7 @@ def _asked(name: str) -> dict[str, Any]:
 def plan(
     schema: SchemaFile,
     epsilon: Epsilon,
-    records: Annotated[int, typer.Option(help="Number of rows (public).", metavar="N")],
+    records: Annotated[int, option("Number of rows (public).", "N")],
     delta: Level = None,
     adjacency: Neighbours = "replace-one",
     as_json: opt.AsJson = False,
@@ -158,6 +149,7 @@ def plan(
     Example: `tightrope table plan --schema schema.yaml --epsilon 1 --records 30000`
     """
     from tightrope.accounting import account
+    from tightrope.cli.tables import remark
     from tightrope.process.codec import to_json
     from tightrope.tables import PrivatePipeline, TableSchema
 
@@ -199,6 +191,7 @@ def plan(
             f"A category is told apart from {before.threshold:,} rows on "
             f"({before.threshold / counted:.1%}); rarer ones are merged."
         )
+    remark(filter(None, [no_promise(spent, model.delta_, counted)]))
     noise = 2.0 / (counted * share.mu)
     words = "little" if noise < 1e-3 else "some" if noise < 1e-2 else "much"
     console.print(f"The fit gets {words} noise: {noise:.1e} of a row's weight in its mean.")
@@ -212,20 +205,15 @@ def fit(
     delta: Level = None,
     model: Model = None,
     preprocessing: Annotated[
-        float, typer.Option(help="Share of the budget for bounds, ranks, categories.")
+        float, option("Share of the budget for bounds, ranks, categories.")
     ] = 0.12,
     adjacency: Neighbours = "replace-one",
     records: Records = None,
-    out: Annotated[Path, typer.Option(help="Where to write the model.", metavar="FILE")] = Path(
-        "model.json"
-    ),
+    out: Annotated[Path, option("Where to write the model.", "FILE")] = Path("model.json"),
     ledger: Annotated[
-        str | None,
-        typer.Option(help="Book the fit in this ledger (path or URL).", metavar="LEDGER"),
+        str | None, option("Book the fit in this ledger (path or URL).", "LEDGER")
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="The ledger's name for these data.", metavar="NAME")
-    ] = None,
+    dataset: Annotated[str | None, option("The ledger's name for these data.", "NAME")] = None,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -247,7 +235,7 @@ def fit(
     table = TableSchema.read(schema)
     if table.target is None:
         raise InvalidInput(f"{schema} names no target.")
-    pipeline = PrivatePipeline(
+    pipeline: Any = PrivatePipeline(
         table,
         None if model is None else MODELS[model](),
         epsilon=opt.parse_number(epsilon, "epsilon"),
@@ -271,7 +259,8 @@ def fit(
         return
     console = Console(highlight=False)
     console.print(pipeline.report())
-    remark(filter(None, [no_promise(pipeline.guarantee_.epsilon(pipeline.delta_).upper, 0.0)]))
+    spent = pipeline.guarantee_.epsilon(pipeline.delta_).upper
+    remark(filter(None, [no_promise(spent, pipeline.delta_, pipeline.records_)]))
     console.print(f"Model: [bold]{out}[/]. Use it: tightrope table predict {out} FILE")
     console.print(f"Certificate: [bold]{certificate}[/]. Check it: tightrope verify {certificate}")
 
@@ -304,11 +293,9 @@ def _spending(ledger: str | None, dataset: str | None) -> AbstractContextManager
 def predict(
     model: Annotated[Path, typer.Argument(help="A model file of `tightrope table fit`.")],
     data: Data,
-    out: Annotated[
-        Path | None, typer.Option(help="A CSV file; default: the screen.", metavar="FILE")
-    ] = None,
+    out: Annotated[Path | None, option("A CSV file; default: the screen.", "FILE")] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="A column for each class.")
+        bool, option("A column for each class.", None, "--probabilities")
     ] = False,
     force: opt.Force = False,
 ) -> None:

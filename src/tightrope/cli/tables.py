@@ -1,4 +1,4 @@
-"""Tables for people: an account, a calibration, a plan, the lines of a verification."""
+"""Tables for people: an account, a calibration, the lines of a verification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tightrope.evidence.check import Check, State
 
 __all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration"]
-__all__ += ["compare_table", "show_plan", "show_correlated", "verdict_of"]
+__all__ += ["show_correlated", "show_guarantee", "show_routes", "show_compare", "show_sweep"]
+__all__ += ["show_compose", "verdict_of"]
 
 
 _NUMBERS = ("epsilon", "advantage")
@@ -175,6 +176,63 @@ def _alternatives(quantity: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def show_guarantee(view: dict[str, Any]) -> None:
+    """The views of one guarantee, a table each."""
+    console = screen()
+    for name, argument in (("epsilon", "delta"), ("type_ii_error", "type_i"), ("renyi", "order")):
+        table = Table(argument, name.replace("_", " "), header_style="bold")
+        for row in view[name]:
+            safe = row["lower"] if name == "type_ii_error" else row["upper"]
+            rounded = rounded_down if name == "type_ii_error" else rounded_up
+            shown = safe if isinstance(safe, str) else rounded(safe, 10)
+            table.add_row(f"{row[argument]:g}", shown)
+        console.print(table)
+
+
+def show_routes(view: dict[str, Any]) -> None:
+    """One conversion by every route."""
+    quantity = next(name for name in ("epsilon", "delta", "gamma") if name in view["routes"][0])
+    source = Column("source", overflow="fold")  # nothing of it is left out
+    table = Table("route", quantity, "side", source, header_style="bold")
+    for row in view["routes"]:
+        value = row[quantity]
+        rounded = rounded_down if "lower" in row["side"] else rounded_up
+        shown = value if isinstance(value, str) else rounded(value, 10)
+        table.add_row(row["name"], shown, row["side"], row["source"])
+    screen().print(table)
+
+
+def show_compare(view: dict[str, Any]) -> None:
+    """One row a run, and what was taken for granted."""
+    screen().print(compare_table(view["runs"], view["delta"]))
+    remark(view["remarks"])
+
+
+def show_sweep(view: dict[str, Any]) -> None:
+    """One row a value."""
+    name = view["over"].replace("-", "_")
+    title = None if view["delta"] is None else f"epsilon at delta = {view['delta']:g}"
+    table = Table(view["over"], "epsilon", "kind", title=title, header_style="bold")
+    for row in view["rows"]:
+        words = row.get("kind") or row["message"]
+        table.add_row(f"{row[name]:g}", epsilon_text(row.get("epsilon")), words)
+    screen().print(table)
+    remark(view["remarks"])
+
+
+def show_compose(view: dict[str, Any]) -> None:
+    """One row a run, then all of them together."""
+    title = f"epsilon at delta = {view['delta']:g}"
+    table = Table("run", "read as", "epsilon", "kind", title=title, header_style="bold")
+    for row in view["runs"]:
+        table.add_row(row["run"], row["source"], epsilon_text(row["epsilon"]), row["kind"])
+    whole = view["together"].get("answer", view["together"])
+    table.add_row("together", "", epsilon_text(whole["epsilon"]), whole["kind"], style="bold")
+    screen().print(table)
+    budget = [view["budget"]["words"]] if "budget" in view else []
+    remark([whole["words"], *budget, *view["remarks"]])
+
+
 def show_correlated(view: dict[str, Any]) -> None:
     """The candidates, the least error first."""
     console = screen()
@@ -197,21 +255,6 @@ def show_correlated(view: dict[str, Any]) -> None:
         table.add_row(row["name"], *numbers, str(row["buffers"]), style=style)
     console.print(table)
     remark([view["unit"]], console)
-
-
-def show_plan(view: dict[str, Any]) -> None:
-    """The algorithm and its promise, then what it was compared with."""
-    console = screen()
-    console.print(
-        f"{view['algorithm']}: epsilon <= {epsilon_text(view['epsilon'])} at delta = "
-        f"{rounded_up(view['delta'], 6)}, {view['adjacency']} neighbours"
-    )
-    if not view["compared"]:
-        return
-    table = Table("algorithm", "excess loss", "how", title="Least predicted excess loss first")
-    for row in view["compared"]:
-        table.add_row(row["algorithm"], f"{float(row['excess_loss']):.3g}", row["words"])
-    console.print(table)
 
 
 _NAMES = 18  # columns

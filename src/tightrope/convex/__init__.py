@@ -3,7 +3,15 @@
 from tightrope.convex.algorithms import AveragedDescent, PoissonDescent
 from tightrope.convex.budget import Budget, calibrated
 from tightrope.convex.centred import CentredDescent
-from tightrope.convex.choose import ALGORITHMS, CLASSIFICATION, REGRESSION, Expected, Facts, Options
+from tightrope.convex.choose import (
+    ALGORITHMS,
+    CLASSIFICATION,
+    REGRESSION,
+    Candidate,
+    Expected,
+    Facts,
+    Options,
+)
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.last_iterate import (
     CyclicDescent,
@@ -12,13 +20,18 @@ from tightrope.convex.last_iterate import (
     StopDescent,
 )
 from tightrope.convex.learn import Learned, Plan, learn, plan
-from tightrope.convex.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
-from tightrope.convex.multinomial import MultinomialLogistic, OneVersusRest
-from tightrope.convex.predict import Candidate
+from tightrope.convex.losses import (
+    Huber,
+    Logistic,
+    Loss,
+    MultinomialLogistic,
+    OneVersusRest,
+    SmoothedHinge,
+    Squared,
+)
 from tightrope.convex.problem import Problem
-from tightrope.convex.progress import WatchedData
 from tightrope.convex.public import PublicRows
-from tightrope.convex.rows import ArrayData, Data, Scaling, SizeOnly, StreamData
+from tightrope.convex.rows import ArrayData, Data, Scaling, SizeOnly, StreamData, WatchedData
 
 __all__ = [
     "learn",

@@ -34,8 +34,7 @@ from scipy.special import softmax
 
 from tightrope.convex.bins import Codes, Column, Numbers, Whole, histogram
 from tightrope.convex.entropy import Entropy
-from tightrope.convex.losses import Huber, Logistic
-from tightrope.convex.multinomial import MultinomialLogistic
+from tightrope.convex.losses import Huber, Logistic, MultinomialLogistic
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency, GaussianMechanism, Repeated, Sequence
 from tightrope.validate import FloatArray, check_count, check_real

@@ -52,7 +52,10 @@ def calibrated(algorithm: Any, problem: Any, budget: Budget) -> tuple[Any, Guara
     """The algorithm with the least noise that meets the budget, and its guarantee."""
     unit = account(algorithm.with_noise(1.0).process(problem)).guarantee(budget.delta)
     if isinstance(unit, GaussianGuarantee):
-        noise = _gaussian_noise(unit, budget)
+        # every Gaussian DP bound of this package is a constant divided by the noise
+        if math.isinf(unit.mu):
+            raise NotCertified("No finite privacy loss is known for this process at any noise.")
+        noise = unit.mu / budget.mu
     else:
         noise = _searched_noise(algorithm, problem, budget)
     for nudge in (0.0, 1e-12, 1e-9, 1e-6, 1e-3):
@@ -64,13 +67,6 @@ def calibrated(algorithm: Any, problem: Any, budget: Budget) -> tuple[Any, Guara
         f"No noise was certified for epsilon {budget.epsilon:g} at delta {budget.delta:g} with "
         f"{type(algorithm).__name__}; choose algorithm='descent'."
     )
-
-
-def _gaussian_noise(unit: GaussianGuarantee, budget: Budget) -> float:
-    """Every Gaussian DP bound of this package is a constant divided by the noise."""
-    if math.isinf(unit.mu):
-        raise NotCertified("No finite privacy loss is known for this process at any noise.")
-    return unit.mu / budget.mu
 
 
 def _searched_noise(algorithm: Any, problem: Problem, budget: Budget) -> float:

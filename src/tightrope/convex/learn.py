@@ -10,18 +10,28 @@ import numpy as np
 from tightrope.convex import public
 from tightrope.convex.algorithms import charged
 from tightrope.convex.budget import Budget, calibrated
-from tightrope.convex.choose import CLASSIFICATION, Expected, Facts, Options, build, regularisation
+from tightrope.convex.choose import (
+    CLASSIFICATION,
+    Candidate,
+    Expected,
+    Facts,
+    Options,
+    build,
+    candidates,
+    regularisation,
+)
 from tightrope.convex.entropy import Entropy
-from tightrope.convex.predict import Candidate, candidates
 from tightrope.convex.problem import Problem
 from tightrope.convex.row_keys import refuse_overlap
 from tightrope.convex.rows import Scaling
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.ledger.spending import reserved
+from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_non_negative
 
-__all__ = ["Plan", "Learned", "plan", "learn", "facts_of"]
+__all__ = ["Plan", "Learned", "plan", "learn", "facts_of", "check_promise", "continued"]
 
 
 @final
@@ -146,22 +156,18 @@ def learn(
         problem, budget, algorithm=algorithm, strength=strength, expected=expected, options=options
     )
     entropy = Entropy(seed, cryptographic=cryptographic)
-    first = _checked_start(start, problem.shape)
+    first = np.zeros(problem.shape) if start is None else np.asarray(start, dtype=np.float64)
+    if first.shape != problem.shape:
+        raise InvalidInput(
+            f"start must hold the weights of this problem, shape {problem.shape}; got "
+            f"{first.shape}."
+        )
     with reserved(planned.process, planned.name, private=entropy.private):
         weights, scaling = planned.algorithm.run(problem, entropy, first)
     if problem.public is None:
         return Learned(weights, scaling, planned, entropy.private, entropy.description)
     seen = (entropy.description, problem.public.count, public.digest(problem.public))
     return Learned(weights, scaling, planned, entropy.private, *seen)
-
-
-def _checked_start(start: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
-    first = np.zeros(shape) if start is None else np.asarray(start, dtype=np.float64)
-    if first.shape != shape:
-        raise InvalidInput(
-            f"start must hold the weights of this problem, shape {shape}; got {first.shape}."
-        )
-    return first
 
 
 def _with_public(problem: Problem, options: Options) -> tuple[Problem, Options]:
@@ -185,4 +191,52 @@ def facts_of(problem: Problem, budget: Budget, expected: Expected) -> Facts:
         public=0 if problem.public is None else problem.public.count,
         expected=expected,
         budget=budget,
+    )
+
+
+# ---- going on from a released model with rows of other people (partial_fit) ----------------------
+# No one is in two of the fits, so each person is protected as their own fit says (parallel
+# composition). The model as a whole can claim only what holds for all of them.
+
+
+def check_promise(before: Learned, budget: Budget, adjacency: Adjacency) -> None:
+    """Refuse to go on under another promise than the first people were given."""
+    plan = before.plan
+    if plan.searched:
+        raise InvalidInput(
+            "The winner of a PrivateSearch carries the cost of the search, and partial_fit would "
+            "put that of one fit in its place. Fit a new estimator with its parameters instead."
+        )
+    if plan.budget != budget or plan.guarantee.adjacency is not adjacency:
+        raise InvalidInput(
+            f"This model was released under epsilon {plan.budget.epsilon:g}, delta "
+            f"{plan.budget.delta:g} and {plan.guarantee.adjacency} neighbours; partial_fit was "
+            f"asked to go on under epsilon {budget.epsilon:g}, delta {budget.delta:g} and "
+            f"{adjacency}. One model has one promise for all its people: keep the settings of the "
+            "first call, or start anew with fit."
+        )
+
+
+def continued(before: Learned, after: Learned) -> Learned:
+    """What was learnt, with what holds for the people of all fits."""
+    weaker = _weaker(before.plan, after.plan)
+    return replace(
+        after,
+        plan=replace(after.plan, process=weaker.process, guarantee=weaker.guarantee),
+        private=before.private and after.private,
+        public_rows=before.public_rows,
+        public_digest=before.public_digest,
+    )
+
+
+def _weaker(before: Plan, after: Plan) -> Plan:
+    if before.process == after.process:
+        return after
+    one, other = before.guarantee, after.guarantee
+    if isinstance(one, GaussianGuarantee) and isinstance(other, GaussianGuarantee):
+        return before if one.mu >= other.mu else after
+    raise NotCertified(
+        f"No one of the guarantees of {before.name!r} and {after.name!r} on parts of these sizes "
+        "covers the other. Use algorithm='descent', or parts of equal size, in all calls of "
+        "partial_fit."
     )

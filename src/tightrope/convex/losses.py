@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from typing import Protocol, final
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_softmax, softmax
 
 from tightrope.errors import InvalidInput
-from tightrope.validate import FloatArray, check_positive, check_real
+from tightrope.validate import FloatArray, check_count, check_positive, check_real
 
-__all__ = ["Loss", "Logistic", "Squared", "Huber", "SmoothedHinge"]
+__all__ = ["Loss", "Logistic", "Squared", "Huber", "SmoothedHinge", "MultinomialLogistic"]
+__all__ += ["OneVersusRest"]
 
 
 class Loss(Protocol):
@@ -48,13 +49,8 @@ class Loss(Protocol):
 
 
 class _OneOutput:
-    @property
-    def outputs(self) -> int:
-        return 1
-
-    @property
-    def convex(self) -> bool:
-        return True
+    outputs = 1
+    convex = True
 
 
 def _check_signs(targets: FloatArray) -> None:
@@ -114,9 +110,7 @@ class SmoothedHinge(_OneOutput):
     def __post_init__(self) -> None:
         object.__setattr__(self, "width", check_positive(self.width, "width"))
 
-    @property
-    def slope_bound(self) -> float:
-        return 1.0
+    slope_bound = 1.0
 
     @property
     def curvature_bound(self) -> float:
@@ -146,9 +140,7 @@ class Huber(_OneOutput):
     def slope_bound(self) -> float:
         return self.threshold
 
-    @property
-    def curvature_bound(self) -> float:
-        return 1.0
+    curvature_bound = 1.0
 
     def value(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         size = np.abs(scores - targets)
@@ -183,9 +175,7 @@ class Squared(_OneOutput):
     def slope_bound(self) -> float:
         return self.radius + self.target_bound
 
-    @property
-    def curvature_bound(self) -> float:
-        return 1.0
+    curvature_bound = 1.0
 
     def value(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         return np.asarray((scores - targets) ** 2 / 2)
@@ -193,3 +183,90 @@ class Squared(_OneOutput):
     def slope(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
         # The clip never bites on the ball (but for rounding); it makes the bound a fact.
         return np.clip(scores - targets, -self.slope_bound, self.slope_bound)
+
+
+# ---- more than two classes -----------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class MultinomialLogistic:
+    """-ln softmax(scores)[class]; targets are the numbers of the classes.
+
+    The slope softmax - onehot has norm at most sqrt(2) and the curvature diag(p) - p p^T has norm
+    at most 1/2. A vector slope clipped to a smaller norm is in general not the slope of any loss,
+    so with `slope_limit` below sqrt(2) the loss is not `convex` to the hidden-state theorems:
+    composition, which needs the norm bound only, still holds.
+    """
+
+    classes: int
+    slope_limit: float = math.sqrt(2.0)
+
+    def __post_init__(self) -> None:
+        limit = min(check_positive(self.slope_limit, "slope_limit"), math.sqrt(2.0))
+        object.__setattr__(self, "classes", check_count(self.classes, "classes", low=2))
+        object.__setattr__(self, "slope_limit", limit)
+
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
+    @property
+    def slope_bound(self) -> float:
+        return self.slope_limit
+
+    curvature_bound = 0.5
+
+    @property
+    def convex(self) -> bool:
+        return self.slope_limit >= math.sqrt(2.0)
+
+    def value(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        row = np.arange(len(scores))
+        return np.asarray(-log_softmax(scores, axis=1)[row, targets.astype(int)])
+
+    def slope(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        slopes = np.asarray(softmax(scores, axis=1))
+        slopes[np.arange(len(scores)), targets.astype(int)] -= 1.0
+        norms = np.linalg.norm(slopes, axis=1, keepdims=True)
+        return np.asarray(slopes * np.minimum(1.0, self.slope_limit / np.maximum(norms, 1e-300)))
+
+
+@final
+@dataclass(frozen=True)
+class OneVersusRest:
+    """One two-class loss for each class against all others; targets are numbers of classes.
+
+    The sum is separable: its slope has norm at most sqrt(classes) * inner.slope_bound and its
+    curvature is diagonal, so every constant stays known and the loss stays convex.
+    """
+
+    inner: Loss
+    classes: int
+
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
+    @property
+    def slope_bound(self) -> float:
+        return math.sqrt(self.classes) * self.inner.slope_bound
+
+    @property
+    def curvature_bound(self) -> float:
+        return self.inner.curvature_bound
+
+    @property
+    def convex(self) -> bool:
+        return self.inner.convex
+
+    def value(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        return np.asarray(self.inner.value(scores, self._signs(scores, targets)).sum(axis=1))
+
+    def slope(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        return self.inner.slope(scores, self._signs(scores, targets))
+
+    def _signs(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        signs = np.full(scores.shape, -1.0)
+        signs[np.arange(len(scores)), targets.astype(int)] = 1.0
+        return signs

@@ -20,7 +20,36 @@ from tightrope.process.adjacency import check_rows
 from tightrope.process.convex import ClippedLoss, ConvexLoss
 from tightrope.validate import FloatArray, check_count
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "check_two", "public_count"]
+
+
+def public_count(adjacency: Adjacency, declared: int | None, present: int) -> int:
+    """The public number of rows: that of the rows, or one that is declared where it is private."""
+    if adjacency is Adjacency.REPLACE_ONE:
+        if declared not in (None, present):
+            raise InvalidInput(
+                f"records={declared!r} was declared, and the data have another number of rows. "
+                "Under replace-one neighbours that number is public: leave records out. Where it "
+                "is private, use adjacency='add-or-remove'."
+            )
+        return present
+    if declared is None:
+        raise InvalidInput(
+            "Under add-or-remove neighbours the number of rows is private, so nothing may depend "
+            "on it. Declare a public number of records, about as many as you expect (records= of "
+            "an estimator, private_records= of a Problem), or use adjacency='replace-one', where "
+            "the number of rows is public."
+        )
+    return check_count(declared, "records", low=2)
+
+
+def check_two(rows: int) -> None:
+    """Refuse one row alone."""
+    if rows < 2:
+        raise InvalidInput(
+            "Found 1 sample (n_samples=1): with one person the model would be about that person "
+            "alone, and delta 1/n^1.1 would be 1. Fit on at least two."
+        )
 
 
 @final
@@ -46,23 +75,11 @@ class Problem:
     def __post_init__(self) -> None:
         self._check_loss()
         check_rows(self.adjacency, "Learning from rows")
-        if self.private_records is not None:
-            self._check_declared(check_count(self.private_records, "records", low=2))
-        elif self.adjacency is not Adjacency.REPLACE_ONE:
-            raise InvalidInput(
-                "Under add-or-remove neighbours the number of rows is private, so nothing may "
-                "depend on it. Declare a public number of records, about as many as you expect "
-                "(records= of an estimator, private_records= of a Problem), or use "
-                "adjacency='replace-one', where the number of rows is public."
-            )
-
-    def _check_declared(self, counted: int) -> None:
-        if self.adjacency is Adjacency.REPLACE_ONE and counted != self.data.count:
-            raise InvalidInput(
-                f"records={counted} was declared, and the data have another number of rows. Under "
-                "replace-one neighbours that number is public: leave records out. Where it is "
-                "private, use adjacency='add-or-remove'."
-            )
+        if self.adjacency is not Adjacency.REPLACE_ONE:
+            public_count(self.adjacency, self.private_records, 0)
+        elif self.private_records is not None:
+            declared = check_count(self.private_records, "records", low=2)
+            public_count(self.adjacency, declared, self.data.count)
 
     def _check_loss(self) -> None:
         for name in ("slope_bound", "curvature_bound"):

@@ -30,7 +30,7 @@ from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
 __all__ = ["INTERCEPT", "PIECE", "Scaling", "Block", "Data", "ArrayData", "StreamData", "SizeOnly"]
-__all__ += ["Part", "SummedElsewhere"]
+__all__ += ["Part", "SummedElsewhere", "WatchedData"]
 
 # Constants beside rows of norm 1, chosen on public tables: they cost 12 % and 4 % of sensitivity.
 INTERCEPT, CENTRED_INTERCEPT = 0.5, 0.3
@@ -325,6 +325,35 @@ class SizeOnly:
 
     def rescaled(self, scaling: Scaling) -> SizeOnly:
         return replace(self, scaling=scaling)
+
+
+@final
+class WatchedData:
+    """Rows that call `on_pass()` before each pass over them."""
+
+    def __init__(self, inner: Data, on_pass: Callable[[], None]) -> None:
+        self._inner, self._on_pass = inner, on_pass
+        self.width, self.divisible = inner.width, inner.divisible
+
+    @property
+    def count(self) -> int:
+        return self._inner.count
+
+    @property
+    def scaling(self) -> Scaling:
+        return self._inner.scaling
+
+    def blocks(self) -> Iterator[Block]:
+        self._on_pass()
+        return self._inner.blocks()
+
+    def rescaled(self, scaling: Scaling) -> WatchedData:
+        return WatchedData(self._inner.rescaled(scaling), self._on_pass)
+
+    def part(self, at: slice) -> Block:
+        if at.start == 0:
+            self._on_pass()
+        return self._inner.part(at)
 
 
 def _copied(features: Features) -> Any:

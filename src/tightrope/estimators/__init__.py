@@ -10,18 +10,18 @@ except ModuleNotFoundError as missing:
 
 from tightrope.convex import PublicRows
 from tightrope.estimators.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+from tightrope.estimators.classification import PrivateLinearSVC, PrivateLogisticRegression
 from tightrope.estimators.ledger import FitsAddUp
-from tightrope.estimators.linear_svc import PrivateLinearSVC
-from tightrope.estimators.logistic import PrivateLogisticRegression
 from tightrope.estimators.regression import PrivateLinearRegression, PrivateRidge
 from tightrope.estimators.search import PrivateSearch
-from tightrope.estimators.tuning import TuningCostsPrivacy, tuning_cost
 from tightrope.estimators.watch import (
     FitElsewhere,
     LearnsFromPredictions,
     ReadOffTheRows,
     SeededByOthers,
     TransformerNotPrivate,
+    TuningCostsPrivacy,
+    tuning_cost,
 )
 from tightrope.guarantee.selection import selection_guarantee
 from tightrope.validate import PromisesNothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -14,19 +15,32 @@ from tightrope.convex import Budget, Entropy, Huber, Logistic, MultinomialLogist
 from tightrope.convex.additive import STEPS, AdditiveData, CyclicBoosting, Slopes, slopes_of
 from tightrope.convex.bins import Column, Numbers, categories, numbers
 from tightrope.convex.certificate import certificate_of_run, not_private_because
+from tightrope.convex.problem import check_two, public_count
 from tightrope.errors import InvalidInput, MissingTool
-from tightrope.estimators.around import tell, tell_of_prediction
-from tightrope.estimators.classifier import DeclaredLabels, Probabilities
+from tightrope.estimators.classification import DeclaredLabels, Probabilities
+from tightrope.estimators.watch import tell, tell_of_prediction
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.ledger.spending import reserved
-from tightrope.process import Adjacency
 from tightrope.process.adjacency import check_rows
-from tightrope.validate import FloatArray, check_count, default_delta
+from tightrope.validate import FloatArray, default_delta
 
 __all__ = ["PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _PrivateAdditive(BaseEstimator):  # type: ignore[misc]
+    epsilon: float = field(default=1.0, kw_only=False)
+    delta: float | None = None
+    feature_ranges: Any = None
+    categories: Any = None
+    max_bins: int = 32
+    rounds: int = 12
+    counting: float = 0.1
+    adjacency: str = "replace-one"
+    records: int | None = None
+    cryptographic: bool = False
+    random_state: int | None = None
+
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True  # missing values have a bin of their own
@@ -42,7 +56,8 @@ class _PrivateAdditive(BaseEstimator):  # type: ignore[misc]
     def _learn(self, features: Any, targets: Any) -> None:
         """One private fit; sets the learned attributes."""
         adjacency = check_rows(self.adjacency, "Learning from rows")
-        records = self._counted(features, adjacency)
+        records = public_count(adjacency, self.records, int(features.shape[0]))
+        check_two(records)
         budget = Budget(self.epsilon, default_delta(records) if self.delta is None else self.delta)
         columns = self._columns(features.shape[1])
         plan = CyclicBoosting(self.rounds, len(columns), self.counting, self.max_bins, adjacency)
@@ -68,25 +83,6 @@ class _PrivateAdditive(BaseEstimator):  # type: ignore[misc]
         self._describe()
         keyed = features if features.dtype.kind in "fiub" else np.column_stack(data.codes)
         tell(self, keyed, guarantee, records)
-
-    def _counted(self, features: Any, adjacency: Adjacency) -> int:
-        """The public number of rows: declared where it is private."""
-        present = int(features.shape[0])
-        if adjacency is not Adjacency.REPLACE_ONE:
-            if self.records is not None:
-                return check_count(self.records, "records", low=2)
-            raise InvalidInput(
-                "Under add-or-remove neighbours the number of rows is private. Declare a public "
-                "number of records (records=), about as many as you expect, or use replace-one."
-            )
-        if self.records not in (None, present):
-            raise InvalidInput(
-                f"records={self.records!r} was declared, and the data have another number of rows. "
-                "Under replace-one neighbours that number is public: leave records out."
-            )
-        if present < 2:
-            raise InvalidInput("Found 1 sample (n_samples=1). Fit on at least two people.")
-        return present
 
     def _columns(self, width: int) -> tuple[Column, ...]:
         """What is public about each column."""
@@ -210,6 +206,7 @@ def _draw(axis: Any, column: Column, shape: FloatArray) -> None:
     axis.set_xticks(range(len(names)), [name[:14] for name in names], rotation=90, fontsize=7)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateAdditiveClassifier(Probabilities, DeclaredLabels, _PrivateAdditive):
     """Additive boosting for classification with an (epsilon, delta)-DP guarantee.
 
@@ -236,38 +233,9 @@ class PrivateAdditiveClassifier(Probabilities, DeclaredLabels, _PrivateAdditive)
     guarantee_, process_, private_, delta_, classes_, n_iter_
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        feature_ranges: Any = None,
-        categories: Any = None,
-        max_bins: int = 32,
-        rounds: int = 12,
-        counting: float = 0.1,
-        slope_limit: float = 0.5,
-        adjacency: str = "replace-one",
-        records: int | None = None,
-        classes: ArrayLike | None = None,
-        labels_public: bool = False,
-        cryptographic: bool = False,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_ranges = feature_ranges
-        self.categories = categories
-        self.max_bins = max_bins
-        self.rounds = rounds
-        self.counting = counting
-        self.slope_limit = slope_limit
-        self.adjacency = adjacency
-        self.records = records
-        self.classes = classes
-        self.labels_public = labels_public
-        self.cryptographic = cryptographic
-        self.random_state = random_state
+    slope_limit: float = 0.5
+    classes: ArrayLike | None = None
+    labels_public: bool = False
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit on private rows `X` with labels `y`. The possible labels are declared."""
@@ -283,6 +251,7 @@ class PrivateAdditiveClassifier(Probabilities, DeclaredLabels, _PrivateAdditive)
         return slopes_of(MultinomialLogistic(len(self.classes_), 2.0 * self.slope_limit))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateAdditiveRegressor(RegressorMixin, _PrivateAdditive):  # type: ignore[misc]
     """Additive boosting for regression with an (epsilon, delta)-DP guarantee.
 
@@ -291,36 +260,8 @@ class PrivateAdditiveRegressor(RegressorMixin, _PrivateAdditive):  # type: ignor
     in `PrivateAdditiveClassifier`; shapes are in units of the target.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        feature_ranges: Any = None,
-        categories: Any = None,
-        target_range: tuple[float, float] | None = None,
-        residual_limit: float = 0.5,
-        max_bins: int = 32,
-        rounds: int = 12,
-        counting: float = 0.1,
-        adjacency: str = "replace-one",
-        records: int | None = None,
-        cryptographic: bool = False,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_ranges = feature_ranges
-        self.categories = categories
-        self.target_range = target_range
-        self.residual_limit = residual_limit
-        self.max_bins = max_bins
-        self.rounds = rounds
-        self.counting = counting
-        self.adjacency = adjacency
-        self.records = records
-        self.cryptographic = cryptographic
-        self.random_state = random_state
+    target_range: tuple[float, float] | None = None
+    residual_limit: float = 0.5
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit on private rows `X` and targets `y`."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,6 @@ from tightrope.convex import (
     learn,
 )
 from tightrope.convex.certificate import certificate_of_fit
-from tightrope.convex.continued import check_promise, continued
 from tightrope.convex.counts import (
     budget_of,
     check_fit,
@@ -35,10 +34,12 @@ from tightrope.convex.counts import (
     shared,
 )
 from tightrope.convex.exact import Features
+from tightrope.convex.learn import check_promise, continued
+from tightrope.convex.problem import check_two
 from tightrope.convex.rows import INTERCEPT
 from tightrope.entropy import open_stream
 from tightrope.errors import InvalidInput
-from tightrope.estimators.around import tell, tell_of_prediction
+from tightrope.estimators.watch import tell, tell_of_prediction
 from tightrope.ledger.spending import reserved
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import check_adjacency, check_rows
@@ -56,8 +57,24 @@ _SMALLEST_NORM, _LARGEST_NORM = 1e-30, 1e30
 _NORM_SHARE = 0.05  # of mu^2, for data_norm="auto"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     """Fits weights of a linear score under (epsilon, delta)-DP."""
+
+    epsilon: float = field(default=1.0, kw_only=False)
+    delta: float | None = None
+    data_norm: float | str | None = None
+    algorithm: str = "auto"
+    regularization: float | None = None
+    max_iter: int | None = None
+    batch_size: int | None = None
+    radius: float | None = None
+    fit_intercept: bool = True
+    centering: float = 0.06
+    adjacency: str = "replace-one"
+    records: int | None = None
+    cryptographic: bool = False
+    random_state: int | None = None
 
     carries_guarantee = True
 
@@ -72,9 +89,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _encoded(self, targets: ArrayLike) -> FloatArray:
         raise NotImplementedError("An estimator encodes its targets.")
-
-    def _radius(self) -> float | None:
-        return self.radius  # type: ignore[no-any-return]
 
     # --- the fit ---------------------------------------------------------------------------------
     def _learn(
@@ -101,19 +115,20 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         public: PublicRows | None,
         start: NDArray[np.float64] | None,
     ) -> None:
-        adjacency = check_adjacency(self.adjacency)
-        budget = Budget(self.epsilon, self._delta(features, first=start is None))
+        counted = self._counted(features)
+        budget = Budget(self.epsilon, self._delta(counted, first=start is None))
         if start is not None:
-            check_promise(self._learned, budget, adjacency)
-        if isinstance(self.data_norm, str) and start is None:
-            learned = self._with_private_norm(make, features, public, budget)
+            check_promise(self._learned, budget, check_adjacency(self.adjacency))
+            learned = self._learned_at(make, self._scaling, budget, public, start)
+            self._keep(continued(self._learned, learned))
+        else:
+            if isinstance(self.data_norm, str):
+                learned = self._with_private_norm(make, features, public, budget)
+            else:
+                scaling = Scaling(self._checked_norm(), INTERCEPT if self.fit_intercept else 0.0)
+                learned = self._learned_at(make, scaling, budget, public, None)
             self._keep(learned)
-            tell(self, features, learned.plan.guarantee, self._counted(features))
-            return
-        scaling = self._first_scaling() if start is None else self._scaling
-        learned = self._learned_at(make, scaling, budget, public, start)
-        self._keep(learned if start is None else continued(self._learned, learned))
-        tell(self, features, learned.plan.guarantee, self._counted(features))
+        tell(self, features, learned.plan.guarantee, counted)
 
     def _learned_at(
         self,
@@ -131,7 +146,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             data,
             self._loss(),
             adjacency=check_adjacency(self.adjacency),
-            public=self._public_data(public, scaling),
+            public=public and ArrayData(public.features, public.targets, scaling),
             private_records=self.records,
             other_people=public is not None and public.other_people,
         )
@@ -172,32 +187,25 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         plan = replace(learned.plan, process=process, guarantee=guarantee, budget=budget)
         return replace(learned, plan=plan, private=learned.private and stream.private)
 
-    def _delta(self, features: Features, first: bool) -> float:
-        counted = self._counted(features)
+    def _delta(self, counted: int, first: bool) -> float:
         if self.delta is not None:
-            return self.delta  # type: ignore[no-any-return]
+            return self.delta
         return default_delta(counted) if first else float(self.delta_)
 
     def _counted(self, features: Features) -> int:
         """The public number of private rows: declared, or that of the rows where it is public."""
         if self.records is not None:
             return check_count(self.records, "records", low=2)
-        if check_adjacency(self.adjacency) is Adjacency.REPLACE_ONE and features.shape[0] < 2:
-            raise InvalidInput(
-                "Found 1 sample (n_samples=1): with one person the model would be about that "
-                "person alone, and delta 1/n^1.1 would be 1. Fit on at least two."
-            )
+        if check_adjacency(self.adjacency) is Adjacency.REPLACE_ONE:
+            check_two(int(features.shape[0]))
         return int(features.shape[0])  # public, or refused by Problem
-
-    def _first_scaling(self) -> Scaling:
-        return Scaling(self._checked_norm(), INTERCEPT if self.fit_intercept else 0.0)
 
     def _options(self) -> Options:
         share = check_real(self.centering, "centering", low=0.0, high=0.5)
         return Options(
             steps=self.max_iter,
             batch_size=self.batch_size,
-            radius=self._radius(),
+            radius=self.radius,
             centring=share if self.fit_intercept else 0.0,  # a centre is an intercept
             row_reach=self._row_reach,
         )
@@ -224,7 +232,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return certificate_of_fit(self._learned, data, key)
 
     _outputs_kept = True
-    _on_pass: Callable[[], None] | None = None  # called before each pass over the rows
+    _on_pass: ClassVar[Any] = None  # called before each pass over the rows
     _expected = CLASSIFICATION
     # Directions matter to a classifier more than lengths, so most rows may be shortened.
     _row_reach = 0.8
@@ -245,9 +253,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
         return norm
 
-    def _public_data(self, public: PublicRows | None, scaling: Scaling) -> Data | None:
-        return None if public is None else ArrayData(public.features, public.targets, scaling)
-
     def _checked_public(self, public: Features) -> PublicRows | None:
         """Checked rows and encoded targets of (rows, targets) or PublicRows."""
         if public is None:
@@ -257,24 +262,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return PublicRows(features, self._encoded(targets), rows.other_people)
 
     # --- checked input and scores ----------------------------------------------------------------
-    def _checked(self, features: Features, targets: ArrayLike, *, reset: bool, **how: Any) -> Any:
-        return validate_data(
-            self,
-            features,
-            targets,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            **how,
-        )
+    def _checked(self, features: Features, *targets: ArrayLike, reset: bool, **how: Any) -> Any:
+        how |= {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
+        return validate_data(self, features, *targets, reset=reset, **how)
 
     def _scores(self, features: Features) -> FloatArray:
         """Linear scores, of each row whatever the others are; rows are shortened as in the fit."""
         check_is_fitted(self)
         tell_of_prediction()
-        rows = validate_data(
-            self, features, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32)
-        )
+        rows = self._checked(features, reset=False)
         data = ArrayData(rows, np.zeros(rows.shape[0]), self._scaling)
         parts = [block.scores(self._weights, exactly=True) for block in data.blocks()]
         return np.concatenate(parts)

@@ -75,11 +75,14 @@ class FitLedger:
         """Count one fit; warn where its people were in others before."""
         if self.quiet:
             return
-        new = _fit(features, guarantee, delta)
+        keys = np.unique(row_keys(_some_columns(features)))[:_KEPT_ROWS]
+        new = _Fit(keys, guarantee, guarantee.epsilon(delta).upper)
         with self._lock:  # fits may run in threads
             together = self._worst(new)
             self._fits.append(new)
-        if len(together) > 1 and _worth_saying(len(together)):
+        fits = len(together)  # at 2, 3, 4, 6, 8, 12, ...: long loops must not flood the screen
+        power = 1 << (fits.bit_length() - 1)
+        if fits > 1 and fits in (power, power + power // 2):
             _warn(together, delta)
 
     def _worst(self, new: _Fit) -> list[Guarantee]:
@@ -97,11 +100,6 @@ class FitLedger:
         return [guarantee for guarantee, found in inside if found[person]] + [new.guarantee]
 
 
-def _fit(features: Features, guarantee: Guarantee, delta: float) -> _Fit:
-    keys = np.unique(row_keys(_some_columns(features)))[:_KEPT_ROWS]
-    return _Fit(keys, guarantee, guarantee.epsilon(delta).upper)
-
-
 def _some_columns(features: Any) -> Any:
     """At most 128 of the columns, the same ones for each width: enough to know a row."""
     width = features.shape[1]
@@ -111,24 +109,18 @@ def _some_columns(features: Any) -> Any:
     return features[:, np.random.default_rng(width).choice(width, _COLUMNS, replace=False)]
 
 
-def _worth_saying(fits: int) -> bool:
-    """At 2, 3, 4, 6, 8, 12, 16, ... fits, so that long loops do not flood the screen."""
-    power = 1 << (fits.bit_length() - 1)
-    return fits in (power, power + power // 2)
-
-
 def _warn(together: list[Guarantee], delta: float) -> None:
-    one, all_of_them = together[-1].epsilon(delta).upper, _composed(together, delta)
+    found = (together[-1].epsilon(delta).upper, _composed(together, delta))
+    one, whole = (rounded_up(e, 3) if math.isfinite(e) else "infinity" for e in found)
     warn(
         f"Some of these rows were in {len(together)} private fits of this process (equal rows "
-        "count as one person). Each fit speaks for "
-        f"itself: this one spends epsilon {_said(one)}, all of them together spend "
-        f"{_said(all_of_them)} at delta {delta:.3g} for a person who is in all, if every model (or "
-        "anything computed from it, scores included) is seen. Cross-validation, searches, one "
-        "against the rest, bagging, calibration, loops and partial_fit on the same rows all do "
-        "this. Give each fit its share of the budget (epsilon divided by the number of fits is "
-        "safe), tune with PrivateSearch, use the estimators' own multiclass fit, or give "
-        "different people to each fit.",
+        f"count as one person). Each fit speaks for itself: this one spends epsilon {one}, all of "
+        f"them together spend {whole} at delta {delta:.3g} for a person who is in all, if every "
+        "model (or anything computed from it, scores included) is seen. Cross-validation, "
+        "searches, one against the rest, bagging, calibration, loops and partial_fit on the same "
+        "rows all do this. Give each fit its share of the budget (epsilon divided by the number "
+        "of fits is safe), tune with PrivateSearch, use the estimators' own multiclass fit, or "
+        "give different people to each fit.",
         FitsAddUp,
     )
 
@@ -136,21 +128,14 @@ def _warn(together: list[Guarantee], delta: float) -> None:
 def _composed(together: list[Guarantee], delta: float) -> float:
     """Of all of them; where relations differ, for replace-one neighbours."""
     if len({guarantee.adjacency for guarantee in together}) > 1:
-        together = [_replacing(guarantee) for guarantee in together]
+        together = [
+            one if one.adjacency is Adjacency.REPLACE_ONE else one.as_replace_one()
+            for one in together
+        ]
     try:
         return compose(together).epsilon(delta).upper
     except TightropeError:  # kinds that have no common law: epsilons and deltas add up
         return math.fsum(guarantee.epsilon(delta / len(together)).upper for guarantee in together)
-
-
-def _replacing(guarantee: Guarantee) -> Guarantee:
-    if guarantee.adjacency is Adjacency.REPLACE_ONE:
-        return guarantee
-    return guarantee.as_replace_one()
-
-
-def _said(epsilon: float) -> str:
-    return rounded_up(epsilon, 3) if math.isfinite(epsilon) else "infinity"
 
 
 LEDGER = FitLedger()

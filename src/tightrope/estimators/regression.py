@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,10 @@ from tightrope.validate import FloatArray, check_positive
 __all__ = ["PrivateLinearRegression", "PrivateRidge"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+    target_bound: float | None = None
+
     _outputs_kept = False
     _expected = REGRESSION
     _row_reach = 2.0  # a shortened row predicts a shortened target
@@ -57,6 +61,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[mis
         return np.clip(np.asarray(targets, dtype=np.float64) / self._target_bound(), -1.0, 1.0)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearRegression(_PrivateRegressor):
     """Linear regression with a Huber loss and an (epsilon, delta)-DP guarantee.
 
@@ -66,47 +71,13 @@ class PrivateLinearRegression(_PrivateRegressor):
     `PrivateLogisticRegression`.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        data_norm: float | str | None = None,
-        target_bound: float | None = None,
-        residual_limit: float = 0.5,
-        algorithm: str = "auto",
-        regularization: float | None = None,
-        max_iter: int | None = None,
-        batch_size: int | None = None,
-        radius: float | None = None,
-        fit_intercept: bool = True,
-        centering: float = 0.06,
-        adjacency: str = "replace-one",
-        records: int | None = None,
-        cryptographic: bool = False,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.data_norm = data_norm
-        self.target_bound = target_bound
-        self.residual_limit = residual_limit
-        self.algorithm = algorithm
-        self.regularization = regularization
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.radius = radius
-        self.fit_intercept = fit_intercept
-        self.centering = centering
-        self.adjacency = adjacency
-        self.records = records
-        self.cryptographic = cryptographic
-        self.random_state = random_state
+    residual_limit: float = 0.5
 
     def _loss(self) -> Loss:
         return Huber(self.residual_limit)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateRidge(_PrivateRegressor):
     """Least squares on a ball of weights, L2-regularised, with an (epsilon, delta)-DP guarantee.
 
@@ -116,45 +87,11 @@ class PrivateRidge(_PrivateRegressor):
     radius + 1 only: it needs (radius + 1)/residual_limit times the noise.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        data_norm: float | str | None = None,
-        target_bound: float | None = None,
-        radius: float = 3.0,
-        residual_limit: float | None = 0.5,
-        algorithm: str = "auto",
-        regularization: float | None = None,
-        max_iter: int | None = None,
-        batch_size: int | None = None,
-        fit_intercept: bool = True,
-        centering: float = 0.06,
-        adjacency: str = "replace-one",
-        records: int | None = None,
-        cryptographic: bool = False,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.data_norm = data_norm
-        self.target_bound = target_bound
-        self.radius = radius
-        self.residual_limit = residual_limit
-        self.algorithm = algorithm
-        self.regularization = regularization
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.fit_intercept = fit_intercept
-        self.centering = centering
-        self.adjacency = adjacency
-        self.records = records
-        self.cryptographic = cryptographic
-        self.random_state = random_state
+    radius: float | None = 3.0
+    residual_limit: float | None = 0.5
 
     def _loss(self) -> Loss:
-        squared = Squared(target_bound=1.0, radius=self.radius)
+        squared = Squared(target_bound=1.0, radius=self.radius)  # type: ignore[arg-type]
         if self.residual_limit is None:
             return squared
         return Huber(min(self.residual_limit, squared.slope_bound))

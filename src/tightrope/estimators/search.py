@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tightrope.accounting import account
 from tightrope.convex import Budget, Entropy, Learned
 from tightrope.errors import InvalidInput, NotCertified
-from tightrope.estimators.around import tell
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.estimators.ledger import LEDGER
+from tightrope.estimators.watch import tell
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import trial_mu
@@ -49,6 +49,7 @@ def _has(name: str) -> Any:
     return available_if(lambda self: hasattr(self.estimator, name))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """The best of a secret random number of private fits, all within one (epsilon, delta).
 
@@ -63,24 +64,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     whole search), delta_, private_, classes_ of a classifier.
     """
 
-    def __init__(
-        self,
-        estimator: BaseEstimator,
-        candidates: list[dict[str, Any]],
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        mean_trials: float = 10.0,
-        validation: float = 0.2,
-        random_state: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.candidates = candidates
-        self.epsilon = epsilon
-        self.delta = delta
-        self.mean_trials = mean_trials
-        self.validation = validation
-        self.random_state = random_state
+    estimator: BaseEstimator = field(kw_only=False)
+    candidates: list[dict[str, Any]] = field(kw_only=False)
+    epsilon: float = 1.0
+    delta: float | None = None
+    mean_trials: float = 10.0
+    validation: float = 0.2
+    random_state: int | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
@@ -94,8 +84,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Search on rows `X` with targets `y`."""
         self._check_promise()
-        how = {} if is_classifier(self.estimator) else {"y_numeric": True}
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), **how)
+        X, y = self._checked(X, y, y_numeric=not is_classifier(self.estimator))
         records = _enough(X)
         self.delta_ = default_delta(records) if self.delta is None else self.delta
         process = self._process(Budget(self.epsilon, self.delta_))
@@ -197,36 +186,33 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         found: dict[str, Any] = self.best_estimator_.certificate(data, key)
         return found
 
+    def _checked(self, X: ArrayLike, *y: ArrayLike, **how: Any) -> Any:
+        how |= {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
+        return validate_data(self, X, *y, **how)
+
     # --- the best model --------------------------------------------------------------------------
     @_has("predict")  # type: ignore[untyped-decorator]
     def predict(self, X: ArrayLike) -> Any:
         """Prediction of the best model."""
-        return self._best(X, "predict")
+        return self._fitted().predict(self._checked(X, reset=False))
 
     @_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: ArrayLike) -> Any:
         """Probabilities of the best model."""
-        return self._best(X, "predict_proba")
+        return self._fitted().predict_proba(self._checked(X, reset=False))
 
     @_has("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: ArrayLike) -> Any:
         """Scores of the best model."""
-        return self._best(X, "decision_function")
-
-    def _best(self, X: ArrayLike, name: str) -> Any:
-        check_is_fitted(self)
-        rows = validate_data(
-            self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32)
-        )
-        return getattr(self.best_estimator_, name)(rows)
+        return self._fitted().decision_function(self._checked(X, reset=False))
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Score of the best model, without noise: for rows that need no protection."""
+        return float(self._fitted().score(self._checked(X, reset=False), y))
+
+    def _fitted(self) -> Any:
         check_is_fitted(self)
-        rows = validate_data(
-            self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32)
-        )
-        return float(self.best_estimator_.score(rows, y))
+        return self.best_estimator_
 
 
 def _enough(X: Any) -> int:

@@ -8,6 +8,8 @@ the pipeline, or whose `X` holds the rows as they were.
 from __future__ import annotations
 
 import inspect
+import math
+import re
 from collections.abc import Iterator
 from multiprocessing import parent_process
 from types import FrameType
@@ -24,21 +26,15 @@ from sklearn.utils import get_tags
 
 from tightrope.convex.exact import Features
 from tightrope.convex.rows import row_norms
-from tightrope.validate import warn
+from tightrope.estimators.ledger import LEDGER, FitsAddUp
+from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.selection import selection_guarantee
+from tightrope.numerics.rounding import rounded_up
+from tightrope.validate import check_count, warn, warn_if_it_promises_nothing
 
-__all__ = [
-    "TransformerNotPrivate",
-    "SeededByOthers",
-    "FitElsewhere",
-    "ReadOffTheRows",
-    "warn_of_longest_row",
-    "LearnsFromPredictions",
-    "original_rows",
-    "warn_of_transformers",
-    "warn_if_seeded",
-    "warn_of_learning_from_predictions",
-    "warn_of_workers",
-]
+__all__ = ["TransformerNotPrivate", "SeededByOthers", "FitElsewhere", "ReadOffTheRows", "learns"]
+__all__ += ["LearnsFromPredictions", "TuningCostsPrivacy", "tell", "tell_of_prediction"]
+__all__ += ["tuning_cost"]
 
 
 class TransformerNotPrivate(UserWarning):
@@ -59,6 +55,34 @@ class FitElsewhere(UserWarning):
 
 class ReadOffTheRows(UserWarning):
     """A number that should be public is, to the last digits, one of the private rows."""
+
+
+class TuningCostsPrivacy(FitsAddUp):
+    """A search fitted many private models on the same people."""
+
+
+def tell_of_prediction() -> None:
+    """Warn where a fit of something else asks; a search of ours adds noise to its scores."""
+    if not LEDGER.quiet:
+        warn_of_learning_from_predictions()
+
+
+def tell(fitted: Any, features: Features, guarantee: Guarantee, records: int) -> None:
+    """Warn once for each fit, and not at all where a search speaks for all of its own.
+
+    records: how many there are, which is public.
+    """
+    if LEDGER.quiet:  # the number of trials of a search is secret: so is that of its warnings
+        return
+    if isinstance(getattr(fitted, "data_norm", None), float):
+        warn_of_longest_row(features, fitted.data_norm)
+    warn_of_transformers()
+    warn_of_workers()
+    warn_if_searching(guarantee, fitted.delta_)
+    epsilon = guarantee.epsilon(fitted.delta_).upper
+    warn_if_it_promises_nothing(epsilon, fitted.delta_, records)
+    if warn_if_seeded(fitted.random_state) or fitted.private_:
+        LEDGER.enter(original_rows(features), guarantee, fitted.delta_)
 
 
 def warn_of_longest_row(features: Features, data_norm: float) -> None:
@@ -212,3 +236,61 @@ def learns(part: object) -> bool:
 
 def _name(part: object) -> str:
     return type(part).__name__
+
+
+def tuning_cost(
+    one_fit: Guarantee, *, candidates: int, folds: int, refit: bool = True
+) -> Guarantee:
+    """The guarantee of releasing every model of a grid search.
+
+    Each person is in the training part of folds - 1 of the folds for each candidate, and in the
+    refit. Composition covers every model and so every choice made by looking at the models. It does
+    NOT cover scores computed without noise on held-out people: score on public rows, or add noise.
+    """
+    candidates = check_count(candidates, "candidates", low=1)
+    folds = check_count(folds, "folds", low=1)
+    trainings = candidates * max(folds - 1, 1) + refit
+    return one_fit**trainings
+
+
+def warn_if_searching(guarantee: Guarantee, delta: float) -> None:
+    """Warn once, in the final refit of a scikit-learn search, with the cost of the search."""
+    searching = _search_around(inspect.currentframe())
+    if searching is None:
+        return
+    candidates, folds = searching
+    cost = tuning_cost(guarantee, candidates=candidates, folds=folds)
+    epsilon = cost.epsilon(delta).upper
+    size = rounded_up(epsilon, 3) if math.isfinite(epsilon) else "infinity"
+    warn(
+        f"This model was chosen among {candidates} settings with {folds} folds on the same people. "
+        f"One fit spends epsilon {rounded_up(guarantee.epsilon(delta).upper, 3)}; all models of "
+        f"the search together spend {size} at delta {delta:.3g}. The held-out scores themselves "
+        f"carry no noise and are covered by no guarantee. PrivateSearch with as many trials would "
+        f"spend {_by_selection(guarantee, candidates, delta)} in all, scores included; the "
+        "defaults, which look at public numbers only, cost nothing.",
+        TuningCostsPrivacy,
+    )
+
+
+def _search_around(frame: FrameType | None) -> tuple[int, int] | None:
+    """(candidates, folds) when the caller is the refit of a search."""
+    while frame is not None:
+        known = frame.f_locals
+        if frame.f_code.co_name == "fit" and isinstance(known.get("self"), BaseSearchCV):
+            results = known.get("results")
+            return _size(results) if results and "refit_start_time" in known else None
+        frame = frame.f_back
+    return None
+
+
+def _size(results: dict[str, Any]) -> tuple[int, int]:
+    """(candidates, folds) from the table of scores of a search."""
+    folds = {name.split("_")[0] for name in results if re.match(r"split\d+_test_", name)}
+    return len(results["params"]), max(len(folds), 1)
+
+
+def _by_selection(one_fit: Guarantee, candidates: int, delta: float) -> str:
+    """What random-stopping selection among fits like this one costs (see `selection`)."""
+    epsilon = selection_guarantee(one_fit, candidates).epsilon(delta).upper
+    return rounded_up(epsilon, 3)

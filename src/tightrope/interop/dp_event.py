@@ -39,7 +39,6 @@ from tightrope.process import (
     PermuteAndFlip,
     PoissonSampling,
     PoissonSelection,
-    Process,
     RandomAllocationSampling,
     RandomizedResponse,
     RepeatAndSelect,
@@ -170,14 +169,6 @@ def moved_by(noise: float, neighbours: Adjacency) -> float:
     return float(check_non_negative(noise, "noise_multiplier")) / neighbours.moved
 
 
-def gaussian(event: Event, neighbours: Adjacency) -> Any:
-    return GaussianMechanism(moved_by(event["noise_multiplier"], neighbours), neighbours)
-
-
-def laplace(event: Event, neighbours: Adjacency) -> Any:
-    return LaplaceMechanism(moved_by(event["noise_multiplier"], neighbours), neighbours)
-
-
 def discrete_laplace(event: Event, neighbours: Adjacency) -> Any:
     """A replaced record moves the number by two sensitivities."""
     decay = float(check_non_negative(event["noise_parameter"], "noise_parameter"))
@@ -205,14 +196,6 @@ def discrete_gaussian(event: Event, neighbours: Adjacency) -> Any:
     return DeclaredZeroConcentrated(rho / DOWN, neighbours)
 
 
-def exponential(event: Event, neighbours: Adjacency) -> Any:
-    return ExponentialMechanism(event["epsilon"], neighbours)
-
-
-def permute_and_flip(event: Event, neighbours: Adjacency) -> Any:
-    return PermuteAndFlip(event["epsilon"], neighbours)
-
-
 def randomized_response(event: Event, neighbours: Adjacency) -> Any:
     if neighbours not in (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT):
         raise DoesNotApply(
@@ -221,12 +204,6 @@ def randomized_response(event: Event, neighbours: Adjacency) -> Any:
             "REPLACE_ONE or REPLACE_SPECIAL, as dp_accounting must."
         )
     return RandomizedResponse(event["noise_parameter"], event["num_buckets"], neighbours)
-
-
-def approx(event: Event, neighbours: Adjacency) -> Any:
-    pair = epsilon_delta(event, neighbours)
-    assert pair is not None
-    return DeclaredApproxDP(*pair, neighbours)
 
 
 def epsilon_delta(event: Event, neighbours: Adjacency) -> tuple[float, float] | None:
@@ -243,10 +220,6 @@ def epsilon_delta(event: Event, neighbours: Adjacency) -> tuple[float, float] | 
     if event.name == "LaplaceDpEvent" and event["noise_multiplier"] != 0:
         return moved / (check_positive(event["noise_multiplier"], "noise_multiplier") * DOWN), 0.0
     return None
-
-
-def concentrated(event: Event, neighbours: Adjacency) -> Any:
-    return DeclaredZeroConcentrated(event["rho"], neighbours, event["xi"])
 
 
 def tree(event: Event, neighbours: Adjacency) -> Any:
@@ -395,19 +368,10 @@ def _is_one_number(inner: Event) -> bool:
     return inner.name != "DiscreteLaplaceDpEvent" or bool(inner["noise_parameter"] != 0)
 
 
-def _truncated(event: Event, neighbours: Adjacency) -> Any:
-    how = TruncatedPoissonSampling(
-        event["sampling_probability"], event["truncated_batch_size"], event["dataset_size"]
-    )
-    return NoisySGD(how, event["noise_multiplier"], 1, neighbours)
-
-
 def _allocation(event: Event, neighbours: Adjacency) -> Any:
-    batches = check_count(event["num_steps"], "num_steps", low=1)
-    joins = event["num_selected"]
-    sampling: AbstractSampling = BallsInBinsSampling(batches)
-    if joins != 1:
-        sampling = RandomAllocationSampling(batches, joins)
+    batches, joins = check_count(event["num_steps"], "num_steps", low=1), event["num_selected"]
+    one = joins == 1
+    sampling = BallsInBinsSampling(batches) if one else RandomAllocationSampling(batches, joins)
     return NoisySGD(sampling, _one_gaussian(event), batches, neighbours)
 
 
@@ -452,17 +416,14 @@ def _names(given: object) -> set[str]:
 def _repeated(event: Event, neighbours: Adjacency) -> Any:
     """A sampled step repeated is a run of so many steps."""
     inner, count = process_of(event["event"], neighbours), check_count(event["count"], "count")
-    return _of_users([inner], lambda parts: _many(event, parts[0], count))
+    step = event_of(event["event"]).name in (*_SAMPLED, "MixtureOfGaussiansDpEvent")
 
+    def many(parts: list[Any]) -> Any:
+        if step and isinstance(parts[0], NoisySGD):
+            return replace(parts[0], steps=parts[0].steps * count)
+        return Repeated(parts[0], count)
 
-def _many(event: Event, inner: Process, count: int) -> Any:
-    if _is_step(event["event"]) and isinstance(inner, NoisySGD):
-        return replace(inner, steps=inner.steps * count)
-    return Repeated(inner, count)
-
-
-def _is_step(given: object) -> bool:
-    return event_of(given).name in (*_SAMPLED, "MixtureOfGaussiansDpEvent")
+    return _of_users([inner], many)
 
 
 def _of_users(parts: list[Any], make: Callable[[list[Any]], Any]) -> Any:
@@ -498,39 +459,44 @@ def _in_order(parts: list[Any], found: list[Any], neighbours: Adjacency) -> Any:
 
 
 # --- what becomes of each event ------------------------------------------------------------------
-_LATER = {
-    "UnsupportedDpEvent": "UnsupportedDpEvent means that nothing is known about the event.",
-    "SampledWithReplacementDpEvent": (
-        "No accountant, theirs included, covers batches drawn with replacement. Draw them "
-        "without replacement, or by Poisson sampling."
-    ),
-}
+_UNKNOWN = "UnsupportedDpEvent means that nothing is known about the event."
+_REPLACED = (
+    "No accountant, theirs included, covers batches drawn with replacement. Draw them without "
+    "replacement, or by Poisson sampling."
+)
 
 
 def _refused(why: str, event: Event, neighbours: Adjacency) -> Any:
-    raise DoesNotApply(_LATER[why])
+    raise DoesNotApply(why)
 
 
 _READERS: dict[str, Reader] = {
     "NoOpDpEvent": nothing,
     "NonPrivateDpEvent": not_private,
-    "UnsupportedDpEvent": partial(_refused, "UnsupportedDpEvent"),
-    "GaussianDpEvent": gaussian,
-    "LaplaceDpEvent": laplace,
+    "UnsupportedDpEvent": partial(_refused, _UNKNOWN),
+    "GaussianDpEvent": lambda e, who: GaussianMechanism(moved_by(e["noise_multiplier"], who), who),
+    "LaplaceDpEvent": lambda e, who: LaplaceMechanism(moved_by(e["noise_multiplier"], who), who),
     "DiscreteLaplaceDpEvent": discrete_laplace,
     "DiscreteGaussianDpEvent": discrete_gaussian,
     "RandomizedResponseDpEvent": randomized_response,
-    "ExponentialMechanismDpEvent": exponential,
-    "PermuteAndFlipDpEvent": permute_and_flip,
-    "EpsilonDeltaDpEvent": approx,
-    "ZCDpEvent": concentrated,
+    "ExponentialMechanismDpEvent": lambda e, who: ExponentialMechanism(e["epsilon"], who),
+    "PermuteAndFlipDpEvent": lambda e, who: PermuteAndFlip(e["epsilon"], who),
+    "EpsilonDeltaDpEvent": lambda e, who: DeclaredApproxDP(e["epsilon"], e["delta"], who),
+    "ZCDpEvent": lambda e, who: DeclaredZeroConcentrated(e["rho"], who, e["xi"]),
     "MixtureOfGaussiansDpEvent": mixture,
     "ComposedDpEvent": _composed,
     "SelfComposedDpEvent": _repeated,
     "PoissonSampledDpEvent": _poisson,
     "SampledWithoutReplacementDpEvent": _without_replacement,
-    "SampledWithReplacementDpEvent": partial(_refused, "SampledWithReplacementDpEvent"),
-    "TruncatedSubsampledGaussianDpEvent": _truncated,
+    "SampledWithReplacementDpEvent": partial(_refused, _REPLACED),
+    "TruncatedSubsampledGaussianDpEvent": lambda e, who: NoisySGD(
+        TruncatedPoissonSampling(
+            e["sampling_probability"], e["truncated_batch_size"], e["dataset_size"]
+        ),
+        e["noise_multiplier"],
+        1,
+        who,
+    ),
     "RandomAllocationDpEvent": _allocation,
     "SingleEpochTreeAggregationDpEvent": tree,
     "RepeatAndSelectDpEvent": _selection,

@@ -136,26 +136,6 @@ def _run(run: NoisySGD) -> dict[str, Any]:
     return _event("SelfComposedDpEvent", event=step, count=count)
 
 
-def _schedule(run: NoiseSchedule) -> dict[str, Any]:
-    steps = [_step(run.sampling, noise) for noise in run.noise_multipliers]
-    return _event("ComposedDpEvent", events=steps)
-
-
-def _discrete(release: DiscreteGaussianMechanism) -> dict[str, Any]:
-    fields = {"sigma": release.sigma, "sensitivity": _of_one_record(release), "dimension": 1}
-    return _event("DiscreteGaussianDpEvent", **fields)
-
-
-def _vector(release: DiscreteGaussianVector) -> dict[str, Any]:
-    fields = {"sigma": release.sigma, "sensitivity": release.sensitivity / release.adjacency.moved}
-    return _event("DiscreteGaussianDpEvent", **fields, dimension=release.dimension)
-
-
-def _discrete_laplace(release: DiscreteLaplaceMechanism) -> dict[str, Any]:
-    reach = _of_one_record(release)
-    return _event("DiscreteLaplaceDpEvent", noise_parameter=release.decay, sensitivity=reach)
-
-
 def _of_one_record(release: DiscreteLaplaceMechanism | DiscreteGaussianMechanism) -> int:
     """The sensitivity of an event is that to one record, of which a replaced one moves two."""
     parts, odd = divmod(release.sensitivity, int(release.adjacency.moved))
@@ -164,27 +144,6 @@ def _of_one_record(release: DiscreteLaplaceMechanism | DiscreteGaussianMechanism
             f"The event's sensitivity is half of that to a replaced record; got {release}."
         )
     return parts
-
-
-def _on_sample(sampled: SampledRelease) -> dict[str, Any]:
-    inner = to_dp_event(sampled.release)
-    return _event("PoissonSampledDpEvent", sampling_probability=sampled.rate, event=inner)
-
-
-def _answer(release: RandomizedResponse) -> dict[str, Any]:
-    fields = {"noise_parameter": release.flip, "num_buckets": release.categories}
-    return _event("RandomizedResponseDpEvent", **fields)
-
-
-def _mixture(release: MixtureOfGaussians) -> dict[str, Any]:
-    fields = {"sensitivities": list(release.sensitivities), "sampling_probs": list(release.chances)}
-    return _event("MixtureOfGaussiansDpEvent", standard_deviation=release.noise_std, **fields)
-
-
-def _best_of(search: RepeatAndSelect) -> dict[str, Any]:
-    shape = math.inf if search.shape is None else search.shape
-    inner = to_dp_event(search.trial)
-    return _event("RepeatAndSelectDpEvent", event=inner, mean=search.mean_trials, shape=shape)
 
 
 def _tree(release: TreeAggregation) -> dict[str, Any]:
@@ -198,19 +157,44 @@ def _tree(release: TreeAggregation) -> dict[str, Any]:
 
 _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     NoisySGD: _run,
-    NoiseSchedule: _schedule,
+    NoiseSchedule: lambda p: _event(
+        "ComposedDpEvent", events=[_step(p.sampling, noise) for noise in p.noise_multipliers]
+    ),
     GaussianMechanism: lambda p: _gaussian(_noise(p)),
     LaplaceMechanism: lambda p: _event("LaplaceDpEvent", noise_multiplier=_noise(p)),
-    DiscreteLaplaceMechanism: _discrete_laplace,
-    DiscreteGaussianMechanism: _discrete,
-    DiscreteGaussianVector: _vector,
+    DiscreteLaplaceMechanism: lambda p: _event(
+        "DiscreteLaplaceDpEvent", noise_parameter=p.decay, sensitivity=_of_one_record(p)
+    ),
+    DiscreteGaussianMechanism: lambda p: _event(
+        "DiscreteGaussianDpEvent", sigma=p.sigma, sensitivity=_of_one_record(p), dimension=1
+    ),
+    DiscreteGaussianVector: lambda p: _event(
+        "DiscreteGaussianDpEvent",
+        sigma=p.sigma,
+        sensitivity=p.sensitivity / p.adjacency.moved,
+        dimension=p.dimension,
+    ),
     TreeAggregation: _tree,
-    SampledRelease: _on_sample,
+    SampledRelease: lambda p: _event(
+        "PoissonSampledDpEvent", sampling_probability=p.rate, event=to_dp_event(p.release)
+    ),
     ExponentialMechanism: lambda p: _event("ExponentialMechanismDpEvent", epsilon=p.epsilon),
     PermuteAndFlip: lambda p: _event("PermuteAndFlipDpEvent", epsilon=p.epsilon),
-    RandomizedResponse: _answer,
-    MixtureOfGaussians: _mixture,
-    RepeatAndSelect: _best_of,
+    RandomizedResponse: lambda p: _event(
+        "RandomizedResponseDpEvent", noise_parameter=p.flip, num_buckets=p.categories
+    ),
+    MixtureOfGaussians: lambda p: _event(
+        "MixtureOfGaussiansDpEvent",
+        standard_deviation=p.noise_std,
+        sensitivities=list(p.sensitivities),
+        sampling_probs=list(p.chances),
+    ),
+    RepeatAndSelect: lambda p: _event(
+        "RepeatAndSelectDpEvent",
+        event=to_dp_event(p.trial),
+        mean=p.mean_trials,
+        shape=math.inf if p.shape is None else p.shape,
+    ),
     DeclaredApproxDP: lambda p: _event("EpsilonDeltaDpEvent", epsilon=p.epsilon, delta=p.delta),
     DeclaredZeroConcentrated: lambda p: _event("ZCDpEvent", rho=p.rho, xi=p.xi),
     Repeated: lambda p: _event("SelfComposedDpEvent", event=to_dp_event(p.inner), count=p.count),

@@ -107,11 +107,6 @@ def _plain(source: Any) -> Any:
     return source
 
 
-def _event(data: object, options: Setting) -> Reading:
-    """A bare event, as a table or a list."""
-    return libraries.dp_accounting({"dp_event": data}, options)
-
-
 def _certificate(data: Any, options: Setting) -> Reading:
     """A certificate of ours: the process it holds, if it was not edited and its run was private."""
     _alone(options, "A certificate")
@@ -155,13 +150,9 @@ def _account(data: Any, options: Setting) -> Reading:
 
 def _alone(options: Setting, what: str) -> None:
     keys = [key for key in _KEYS if key not in ("delta", "group")]
-    given = [f"--{_word(key)}" for key in keys if getattr(options, key) != UNSAID]
+    given = ["--" + key.replace("_", "-") for key in keys if getattr(options, key) != UNSAID]
     if given:
         raise InvalidInput(f"{what} holds the whole setting already; leave out {', '.join(given)}.")
-
-
-def _word(key: str) -> str:
-    return key.replace("_", "-")
 
 
 def _schedule(data: Any, options: Setting) -> Reading:
@@ -185,7 +176,9 @@ def _row(row: Mapping[str, Any], options: Setting) -> Setting:
         if key not in _KEYS:
             raise InvalidInput(unknown("A column or key", key, _KEYS))
         if getattr(options, key) != UNSAID and row[key] is not None:
-            raise InvalidInput(f"The file says {key} = {row[key]}; leave out --{_word(key)}.")
+            raise InvalidInput(
+                f"The file says {key} = {row[key]}; leave out --{key.replace('_', '-')}."
+            )
     setting = replace(options, **{key: value for key, value in row.items() if value is not None})
     unsaid = {setting.steps, setting.epochs, setting.last_iterate} == {UNSAID}
     return replace(setting, steps=1) if unsaid else setting
@@ -207,7 +200,7 @@ def _is_rows(data: Any) -> bool:
 _KINDS: list[tuple[Callable[[Any], bool], Reader]] = [
     (_schema(*SCHEMAS), _certificate),
     (_schema("tightrope.account/1"), _account),
-    (looks_like_event, _event),
+    (looks_like_event, lambda data, options: libraries.dp_accounting({"dp_event": data}, options)),
     (_has("dp_event"), libraries.dp_accounting),
     (_has("type"), _process),
     (_has("history"), libraries.opacus),

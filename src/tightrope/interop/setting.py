@@ -46,7 +46,10 @@ __all__ += ["level_of", "unknown"]
 def parse_number(given: object, name: str) -> float:
     """A number as written by people; what is not finite is left to the checks of its range."""
     if isinstance(given, int) and not isinstance(given, bool):
-        return _of_whole(given)
+        try:
+            return float(given)
+        except OverflowError:
+            return math.inf if given > 0 else -math.inf
     if isinstance(given, float):
         return given
     parts = str(given).replace(" ", "").split("/")
@@ -99,13 +102,6 @@ def _exactly(text: str) -> Fraction | float:
     return value if huge or math.isnan(value) or "inf" in text.lower() else Fraction(text)
 
 
-def _of_whole(number: int) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
-
-
 def _shown(given: object) -> str:
     text = repr(given)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -113,8 +109,6 @@ def _shown(given: object) -> str:
 
 UNSAID = ""  # what people leave out; null in a file is not the same
 _USUAL_DELTA = 1e-5
-
-
 _OF_THE_LOSS = ("smoothness", "strong_convexity", "lipschitz", "step_size", "diameter")
 _ONE_PASS = ("skip", "stop")
 _BY_EPOCHS = ("cyclic", *_ONE_PASS)

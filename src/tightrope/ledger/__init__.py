@@ -13,6 +13,8 @@ Needs `pip install 'tightrope[ledger]'`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,24 +29,27 @@ __all__ = ["open_ledger", "create_ledger", "Terms", "Total", "ALONG_THE_WAY", "I
 
 def open_ledger(url: str | Path, **options: Any) -> BudgetLedger:
     """The ledger at a path (SQLite) or at postgresql://...; options are those of BudgetLedger."""
-    try:
+    with _needed():
         from tightrope.ledger.office import BudgetLedger
-    except ModuleNotFoundError as error:
-        raise InvalidInput(
-            f"A ledger needs {error.name}: pip install 'tightrope[ledger]'."
-        ) from error
     return BudgetLedger(url, **options)
 
 
 def create_ledger(url: str | Path, **options: Any) -> BudgetLedger:
     """The same, with its tables made or brought up to date first."""
-    try:
+    with _needed():
         from tightrope.ledger.store import Store
-    except ModuleNotFoundError as error:
-        raise InvalidInput(
-            f"A ledger needs {error.name}: pip install 'tightrope[ledger]'."
-        ) from error
     store = Store(url)
     store.create()
     store.close()
     return open_ledger(url, **options)
+
+
+@contextmanager
+def _needed() -> Iterator[None]:
+    """The packages of the extra; what is missing is named."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"A ledger needs {error.name}: pip install 'tightrope[ledger]'."
+        ) from error

@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tightrope.errors import InvalidInput, LedgerDamaged
-from tightrope.ledger.book import Book
 from tightrope.ledger.office import BudgetLedger
-from tightrope.ledger.reservation import Reservation
 from tightrope.ledger.terms import IN_ADVANCE, check_name
-from tightrope.process import Process
 from tightrope.process.codec import to_json
 
 if TYPE_CHECKING:
@@ -62,39 +59,36 @@ def standing_or_damage(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
 
 def standings(ledger: BudgetLedger) -> list[dict[str, Any]]:
     """All data sets, also those whose name this program would not have written."""
-    return [_listed(ledger, name) for name in ledger.names()]
-
-
-def _listed(ledger: BudgetLedger, name: str) -> dict[str, Any]:
-    try:
-        check_name(name, "the name")
-    except InvalidInput as error:
-        text = f"Tightrope writes no such name ({error}) The store was edited."
-        shown = name.encode("unicode_escape").decode("ascii")
-        return {"dataset": shown, "damaged": text}
-    return standing_or_damage(ledger, name)
+    rows = []
+    for name in ledger.names():
+        try:
+            check_name(name, "the name")
+            rows.append(standing_or_damage(ledger, name))
+        except InvalidInput as error:
+            text = f"Tightrope writes no such name ({error}) The store was edited."
+            shown = name.encode("unicode_escape").decode("ascii")
+            rows.append({"dataset": shown, "damaged": text})
+    return rows
 
 
 def history_view(ledger: BudgetLedger, dataset: str) -> list[dict[str, Any]]:
     """The reservations, oldest first: what, by whom, when, and how it ended."""
-    return [_reservation(reservation) for reservation in ledger.book(dataset).reservations.values()]
-
-
-def _reservation(held: Reservation) -> dict[str, Any]:
-    state = "open" if held.open else "settled"
-    return {
-        "id": held.id,
-        "who": held.who,
-        "at": moment(held.at),
-        "note": held.note,
-        "process": to_json(held.process),
-        "words": words(to_json(held.process)),
-        "reserved": held.steps,
-        "spent": held.spent if held.settled is None else held.settled,
-        "settled": held.settled,
-        "state": state,
-        "certificate": held.certificate,
-    }
+    return [
+        {
+            "id": one.id,
+            "who": one.who,
+            "at": moment(one.at),
+            "note": one.note,
+            "process": to_json(one.process),
+            "words": words(to_json(one.process)),
+            "reserved": one.steps,
+            "spent": one.spent if one.settled is None else one.settled,
+            "settled": one.settled,
+            "state": "open" if one.open else "settled",
+            "certificate": one.certificate,
+        }
+        for one in ledger.book(dataset).reservations.values()
+    ]
 
 
 def forecast_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
@@ -104,21 +98,14 @@ def forecast_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
     view: dict[str, Any] = {"dataset": dataset, "share": min(book.used() / book.meter.limit, 1.0)}
     if book.reservations:
         last = list(book.reservations.values())[-1]
-        view |= {
-            "last": words(to_json(last.process)),
-            "more_like_the_last": _repeats(book, last.process),
-        }
+        counts = range(1, _MOST_REPEATS + 1)
+        more = bisect_left(counts, True, key=lambda n: not book.fits(last.process, n))
+        view |= {"last": words(to_json(last.process)), "more_like_the_last": more}
     days: float | None = None
     why: str | None = "it does not grow evenly where releases are chosen in advance"
     if book.terms.choices != IN_ADVANCE:
         days, why = _days_left([float(body["at"]) for body in bodies], view["share"])
     return view | {"days_left": days, "no_date_because": why}
-
-
-def _repeats(book: Book, process: Process) -> int:
-    """How many more of the same would fit."""
-    counts = range(1, _MOST_REPEATS + 1)
-    return bisect_left(counts, True, key=lambda n: not book.fits(process, n))
 
 
 def _days_left(times: list[float], share: float) -> tuple[float | None, str | None]:

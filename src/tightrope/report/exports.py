@@ -36,12 +36,15 @@ REQUIRED = (
 def record_of(page: Page) -> dict[str, Any]:
     """The record, as far as a verified certificate tells it."""
     page.require_promise()
+    answer = page.view["answer"]
     deployment = {
         "basic": _basic(page),
         "dp_variant": {"variant_name": "Approximate DP" if page.delta > 0.0 else "Pure DP"},
         "privacy_loss": _loss(page),
         **({} if page.run is None else {"deployment_model": {"model_name": "Central"}}),
-        "accounting": {"composition": _composition(page)},
+        "accounting": {
+            "composition": f"{answer['analysis']} ({answer['kind']}; {answer['source']})."
+        },
         "implementation": {"mechanisms": "\n".join(_mechanisms(page))},
     }
     kept = {name: part for name, part in deployment.items() if part}
@@ -50,15 +53,14 @@ def record_of(page: Page) -> dict[str, Any]:
 
 def missing(record: dict[str, Any]) -> list[str]:
     """What the registry requires and no certificate can say."""
-    return [".".join(place) for place in REQUIRED if not _has(record, place)]
-
-
-def _has(node: Any, place: tuple[str, ...]) -> bool:
-    for name in place:
-        if name not in node:
-            return False
-        node = node[name]
-    return True
+    absent = []
+    for place in REQUIRED:
+        node: Any = record
+        for name in place:
+            node = node.get(name, {})
+        if node == {}:
+            absent.append(".".join(place))
+    return absent
 
 
 def _basic(page: Page) -> dict[str, Any]:
@@ -83,11 +85,6 @@ def _loss(page: Page) -> dict[str, Any]:
         "privacy_parameters": {"epsilon": epsilon, "delta": page.delta},
         "privacy_parameters_details": page.statement,
     }
-
-
-def _composition(page: Page) -> str:
-    answer = page.view["answer"]
-    return f"{answer['analysis']} ({answer['kind']}; {answer['source']})."
 
 
 def _mechanisms(page: Page) -> Iterator[str]:

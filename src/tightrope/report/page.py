@@ -119,21 +119,6 @@ class Page:
         return account_view(self.account, self.delta)
 
 
-def blocks_of(page: Page) -> list[Block]:
-    return [
-        *_top(page),
-        *(_meaning(page) + _pictures(page) if page.shown else []),
-        *_attack(page),
-        *_lines(page),
-        Heading("What would change the guarantee"),
-        Bullets(what_would_change(page.certificate)),
-        *_run(page),
-        *_diagnostics(page),
-        *_specialists(page),
-        *_checks(page),
-    ]
-
-
 def _lines(page: Page) -> list[Block]:
     """Every line of the verdict, under whoever answers for it."""
     blocks: list[Block] = [Heading("Who answers for what")]
@@ -197,23 +182,22 @@ def _subject(run: dict[str, Any] | None) -> str:
     return f"This page is about {what} private records, and how little it gives away about them."
 
 
-def _meaning(page: Page) -> list[Block]:
+def _meaning(page: Page) -> Iterator[Block]:
+    """The guarantee in words and pictures."""
+    yield draw.people(page.guarantee)
+    yield Heading("What this means")
     people = (page.certificate.get("title") or {}).get("people")
-    means = Bullets(meaning(page.guarantee, page.delta, people))
-    return [draw.people(page.guarantee), Heading("What this means"), means]
-
-
-def _pictures(page: Page) -> list[Block]:
+    yield Bullets(meaning(page.guarantee, page.delta, people))
+    yield Heading("In pictures")
     attack = page.attack.audit.roc if page.attack is not None else ()
-    drawn: list[Block] = _drawn(lambda: draw.tradeoff(page.guarantee, attack))
+    yield from _drawn(lambda: draw.tradeoff(page.guarantee, attack))
     run = page.run
     if run is not None and run["history"]:
         limit = (run["budget"] or {}).get("epsilon")
-        drawn += _drawn(lambda: draw.history(run["history"], limit))
+        yield from _drawn(lambda: draw.history(run["history"], limit))
     process, level = page.account.process, page.guarantee.epsilon(page.delta).upper
     if isinstance(process, CorrelatedSGD) and 0.0 < page.delta < 1.0 and level < _LARGEST_DRAWN:
-        drawn += _drawn(lambda: draw.noise_left(process, level, page.delta))
-    return [Heading("In pictures"), *drawn]
+        yield from _drawn(lambda: draw.noise_left(process, level, page.delta))
 
 
 def _drawn(picture: Callable[[], Block]) -> list[Block]:
@@ -339,18 +323,15 @@ def _specialists(page: Page) -> list[Block]:
 
 
 def _analysis(row: dict[str, Any]) -> tuple[str, str, str, str]:
-    words = row["source"] if row["applies"] else row["reason"]
-    return row["name"], _epsilon(row), row["kind"] if row["applies"] else "refused", words
-
-
-def _epsilon(row: dict[str, Any]) -> str:
-    value = row["epsilon"]
-    if value is None:
-        return "-"
-    if "estimate" in value:
+    value, shown = row["epsilon"], "-"
+    if value is not None and "estimate" in value:
         found = value["estimate"]
-        return f"about {found if isinstance(found, str) else f'{found:.4g}'}"
-    return _number(value["upper"])
+        shown = f"about {found if isinstance(found, str) else f'{found:.4g}'}"
+    elif value is not None:
+        shown = _number(value["upper"])
+    if row["applies"]:
+        return row["name"], shown, row["kind"], row["source"]
+    return row["name"], shown, "refused", row["reason"]
 
 
 def _number(value: float | str) -> str:
@@ -396,32 +377,37 @@ def page_of(
         raise InvalidInput(
             "Diagnostics are kept in the run folder and never in a certificate; give the folder."
         )
-    attack = _attack_of(folder, certificate) if (folder / AUDIT).is_file() else None
+    attack = audit_folder(folder) if (folder / AUDIT).is_file() else None
+    if attack is not None and attack.process != certificate.get("process"):
+        raise InvalidInput(
+            f"{folder / AUDIT} attacked another process than the one certified here, so it says "
+            "nothing about it. Attack a run with the same settings and steps, or move it away."
+        )
     seen = read_diagnostics(folder) if with_diagnostics else ()
     within = folder if folder.is_dir() else None
     return Page(certificate, attack, seen, signatures, trust, within, ledger)
 
 
-def _attack_of(folder: Path, certificate: dict[str, Any]) -> FolderAudit | None:
-    """The attack of the folder, if it was on the certificate's process."""
-    found = audit_folder(folder)
-    if found.process != certificate.get("process"):
-        raise InvalidInput(
-            f"{folder / AUDIT} attacked another process than the one certified here, so it says "
-            "nothing about it. Attack a run with the same settings and steps, or move it away."
-        )
-    return found
-
-
-def _blocks(page: Page) -> list[Block]:
-    """A page needs a certificate of the right form, about a process that can be analysed."""
+def blocks_of(page: Page) -> list[Block]:
+    """What the page says, of a certificate of the right form whose process can be analysed."""
     broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if c.holds is False)
     if not (page.read and any(c.name == "process" and c.holds for c in page.checks)):
         raise InvalidInput(
             f"This certificate is too damaged for a report ({broken}). Ask for the original file, "
             "or certify the process again."
         )
-    return blocks_of(page)
+    return [
+        *_top(page),
+        *(_meaning(page) if page.shown else ()),
+        *_attack(page),
+        *_lines(page),
+        Heading("What would change the guarantee"),
+        Bullets(what_would_change(page.certificate)),
+        *_run(page),
+        *_diagnostics(page),
+        *_specialists(page),
+        *_checks(page),
+    ]
 
 
 # Whatever a text of the file may try: no script runs, nothing is loaded.
@@ -435,9 +421,9 @@ def html_page(page: Page) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<title>Privacy report</title><style>{style}</style></head><body><main>\n"
-        f"{as_html(_blocks(page))}\n</main></body></html>\n"
+        f"{as_html(blocks_of(page))}\n</main></body></html>\n"
     )
 
 
 def markdown_page(page: Page) -> str:
-    return as_markdown(_blocks(page))
+    return as_markdown(blocks_of(page))

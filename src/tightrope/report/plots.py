@@ -1,4 +1,4 @@
-"""Pictures of an account, of attacks under it, and of why a last iterate is private.
+"""Pictures of an account, and of attacks under it.
 
 `best_attack` is the curve of the best possible attack, never below the truth between two points.
 
@@ -11,7 +11,6 @@ the right end; with proved ends L <= T <= U of each value:
 
 from __future__ import annotations
 
-import math
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +19,7 @@ import numpy as np
 
 from tightrope.accounting import Account
 from tightrope.guarantee.base import Guarantee
-from tightrope.numerics.hull import minorant
 from tightrope.report.style import COLOURS, figure, save
-from tightrope.theorems.last_iterate.descent import cyclic_squared_mu, full_batch_squared_mu
-from tightrope.theorems.last_iterate.langevin import rho
 from tightrope.validate import FloatArray
 
 if TYPE_CHECKING:
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
     from tightrope.guarantee.estimate import Estimate
 
 __all__ = ["STYLE", "best_attack", "account_plot", "compare_plot", "sweep_plot", "roc_plot"]
-__all__ += ["profile_axes", "hidden_state_plot", "correlated_plot", "noise_axes"]
+__all__ += ["profile_axes", "correlated_plot", "noise_axes"]
 
 
 POINTS = 200
@@ -181,67 +177,6 @@ def roc_plot(claim: Guarantee, comparison: Any, path: str | Path) -> Path:
             axes.plot(alarms, hits, ".", color=COLOURS["attack"], label="attack on this run")
             axes.legend(fontsize=8)
         return save(made, path)
-
-
-PEOPLE, EPOCHS = 100, 3
-STEP_SIZE_TIMES_CONVEXITY = 0.05
-
-
-def hidden_state_plot(path: str | Path) -> Path:
-    """Theorem 23's curve over the index, the hull with its points, and convergence with T."""
-    with figure(columns=3, width=5.4) as (made, (left, middle, right)):
-        _index_curve(left)
-        _hull(middle)
-        _convergence(right)
-        made.tight_layout()
-        return save(made, path)
-
-
-def _index_curve(axes: Axes) -> None:
-    index = np.arange(1, PEOPLE + 1)
-    for epochs, colour in ((1, "exact"), (EPOCHS, "bound")):
-        mu = np.sqrt(cyclic_squared_mu(1.0, PEOPLE, epochs, index))
-        axes.plot(index, mu, color=COLOURS[colour], label=f"last iterate, {epochs} epoch(s)")
-        axes.axhline(
-            math.sqrt(epochs), color=COLOURS[colour], linestyle=":", label=f"all iterates, {epochs}"
-        )
-    axes.set(
-        xlabel="position of the record in the pass",
-        ylabel="mu (in units of one step)",
-        title="Early people are protected most",
-        yscale="log",
-    )
-    axes.legend(fontsize=7)
-
-
-def _hull(axes: Axes) -> None:
-    """Twelve steps, the record used at steps 3, 7 and 11: points and greatest convex minorant."""
-    pushes = np.zeros(12)
-    pushes[[2, 6, 10]] = 1.0
-    tau, total, vertices = minorant(pushes, np.full(12, 0.97), np.ones(12))
-    axes.step(tau, total, where="post", color=COLOURS["plain"], linewidth=0.8)
-    axes.plot(tau, total, "o", color=COLOURS["plain"], markersize=4, label="steps")
-    axes.plot(tau[vertices], total[vertices], "-o", color=COLOURS["exact"], label="lower hull")
-    axes.set(xlabel="noise so far", ylabel="influence so far", title="Best shifts = lower hull")
-    axes.legend(fontsize=8)
-
-
-def _convergence(axes: Axes) -> None:
-    c = STEP_SIZE_TIMES_CONVEXITY
-    steps = np.unique(np.geomspace(1, 1000, 60).astype(int))
-    last = [full_batch_squared_mu(1.0 - c, int(t)) / 2 for t in steps]
-    langevin = [rho(1.0, c, int(t)) for t in steps]
-    axes.plot(steps, steps / 2, ":", color=COLOURS["plain"], label="composition")
-    axes.plot(steps, langevin, "--", color=COLOURS["bound"], label="Langevin (Chourasia et al.)")
-    axes.plot(steps, last, color=COLOURS["exact"], label="shifted interpolation (exact)")
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="steps",
-        ylabel="Renyi divergence / order",
-        title="Privacy loss stops growing",
-    )
-    axes.legend(fontsize=8)
 
 
 _DRAWN = 4  # candidates

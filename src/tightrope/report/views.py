@@ -10,7 +10,6 @@ no more), `budget`, `remarks`.
 `rows[]` with the value under the name of the quantity, `epsilon` and `kind`, or `error` and
 `message`.
 `tightrope.correlated/1`: candidates of correlated noise, each with its noise and its error.
-`tightrope.convex.plan/1`, `tightrope.convex.fit/1`: a plan for a private table, and a fit.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from tightrope.guarantee.renyi.closed_forms import theorem4_gamma
 from tightrope.guarantee.renyi.optimal import one_sided_gamma, two_sided_gamma
 from tightrope.interop import Reading, Setting
 from tightrope.interop.setting import UNSAID, Level, parse_number, unknown
-from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process, Sequence, StoppedAtWill
 from tightrope.process.codec import to_json
@@ -40,16 +38,12 @@ from tightrope.report.account_view import account_view, certified_view, interval
 from tightrope.theorems.catalog import ANALYSES, Analysis
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tightrope.choosing import Candidate, Choice
-    from tightrope.convex.learn import Plan
 
 __all__ = ["calibrate_view", "compose_view", "together", "renyi_view", "guarantee_view"]
-__all__ += ["to_renyi_view", "sweep_view", "OVER", "plan_view", "fit_view", "correlated_view"]
+__all__ += ["to_renyi_view", "sweep_view", "OVER", "correlated_view"]
 
 
-_CALIBRATE = "tightrope.calibrate/1"
 _OLDER = ("improved-moments", "moments", "clt")
 
 Search = Callable[..., Calibrated]
@@ -61,7 +55,7 @@ def calibrate_view(search: Search, run: Process, target: Target, delta: float) -
     found = best.account()
     older = [a for a in ANALYSES if a.key in _OLDER]
     return {
-        "schema": _CALIBRATE,
+        "schema": "tightrope.calibrate/1",
         "target": _target_view(target, delta),
         "answer": {
             best.quantity: best.value,
@@ -137,7 +131,6 @@ def _compared(best: Calibrated, other: Calibrated) -> str:
     return f"{change:+.2f}% {what}"
 
 
-_COMPOSE = "tightrope.compose/1"
 _FIXED = (
     "This holds if the settings of each training were fixed without looking at what the others "
     "released."
@@ -169,52 +162,43 @@ def compose_view(
 ) -> tuple[dict[str, Any], Account | None]:
     """Each run alone and all together; the account is None where only guarantees add up."""
     readings = [reading for _, reading in named]
+    notes = dict.fromkeys(note for reading in readings for note in reading.notes)
+    groups = [_ALONE] if any(reading.group > 1 for reading in readings) else []
     whole = account(together(readings), check="full")
     alone = [account(reading.process) for reading in readings]
     view: dict[str, Any] = {
-        "schema": _COMPOSE,
+        "schema": "tightrope.compose/1",
         "delta": level.delta,
         "runs": [
-            {"run": name, "source": reading.source, **_alone_view(_best(found, level.delta), level)}
+            {
+                "run": name,
+                "source": reading.source,
+                **_alone_view(found.guarantee(level.delta), level),
+            }
             for (name, reading), found in zip(named, alone, strict=True)
         ],
-        "remarks": _remarks(readings, level),
+        "remarks": [*notes, *level.remarks, *groups, _FIXED],
     }
     if whole.certified:
         view["together"] = account_view(whole, level.delta, neighbours=readings[0].neighbours)
         reached = whole.epsilon(level.delta)
     else:
-        added = compose([_best(found, level.delta) for found in alone])
+        added = compose([found.guarantee(level.delta) for found in alone])
         view["together"] = {**_alone_view(added, level), "words": _APART}
         reached = added.epsilon(level.delta)
     if budget is not None:
-        view["budget"] = _budget(reached, budget)
+        fits, claim = (
+            reached.upper <= budget,
+            f"{rounded_up(reached.upper, 6)} of epsilon = {budget:g}",
+        )
+        words = f"Within the budget: {claim}." if fits else f"Over the budget: {claim}."
+        view["budget"] = {"epsilon": budget, "fits": fits, "words": words}
     return view, whole if whole.certified else None
-
-
-def _remarks(readings: list[Reading], level: Level) -> list[str]:
-    alone = [_ALONE] if any(reading.group > 1 for reading in readings) else []
-    notes = dict.fromkeys(note for reading in readings for note in reading.notes)
-    return [*notes, *level.remarks, *alone, _FIXED]
-
-
-def _best(found: Account, delta: float) -> Guarantee:
-    return found.guarantee(delta)
 
 
 def _alone_view(guarantee: Guarantee, level: Level) -> dict[str, Any]:
     words = certified_view(guarantee.epsilon(level.delta), guarantee.two_sided)
     return {"epsilon": words, "kind": str(guarantee.validity)}
-
-
-def _budget(reached: Interval, budget: float) -> dict[str, Any]:
-    fits = reached.upper <= budget
-    claim = f"{rounded_up(reached.upper, 6)} of epsilon = {budget:g}"
-    words = f"Within the budget: {claim}." if fits else f"Over the budget: {claim}."
-    return {"epsilon": budget, "fits": fits, "words": words}
-
-
-_CONVERT = "tightrope.convert/1"
 
 
 def renyi_view(
@@ -234,7 +218,7 @@ def renyi_view(
         rows.append({**row, "epsilon" if delta is not None else "delta": number(float(value))})
     asked = {"delta": delta} if delta is not None else {"epsilon": epsilon}
     return {
-        "schema": _CONVERT,
+        "schema": "tightrope.convert/1",
         "from": {"notion": "renyi", "order": order, "gamma": gamma, **asked},
         "routes": rows,
     }
@@ -255,7 +239,7 @@ def to_renyi_view(epsilon: float, delta: float, order: float) -> dict[str, Any]:
         for row in rows
     ]
     asked = {"notion": "approx", "epsilon": epsilon, "delta": delta, "order": order}
-    return {"schema": _CONVERT, "from": asked, "routes": routes}
+    return {"schema": "tightrope.convert/1", "from": asked, "routes": routes}
 
 
 def guarantee_view(
@@ -270,7 +254,7 @@ def guarantee_view(
         else {"notion": type(guarantee).__name__}
     )
     return {
-        "schema": _CONVERT,
+        "schema": "tightrope.convert/1",
         "from": level,
         "epsilon": [{"delta": d, **interval_view(guarantee.epsilon(d))} for d in deltas],
         "type_ii_error": [
@@ -281,7 +265,6 @@ def guarantee_view(
     }
 
 
-_SWEEP = "tightrope.sweep/1"
 OVER = ["epochs", "noise", "steps", "rate", "batch-size", "delta"]
 _MOST = 1000  # rows
 # what stands for the same thing must give way
@@ -302,7 +285,7 @@ def sweep_view(setting: Setting, over: str, values: str | None) -> dict[str, Any
         )
     level = None if name == "delta" else setting.level()
     return {
-        "schema": _SWEEP,
+        "schema": "tightrope.sweep/1",
         "over": over,
         "delta": None if level is None else level.delta,
         "remarks": [] if level is None else list(level.remarks),
@@ -341,39 +324,6 @@ def _defaults(setting: Setting, name: str) -> list[Any]:
     )
 
 
-def plan_view(plan: Plan) -> dict[str, Any]:
-    """The algorithm that was chosen, what it promises, and what it was compared with."""
-    found = plan.guarantee.epsilon(plan.budget.delta)
-    compared = [
-        {"algorithm": one.name, "excess_loss": number(one.excess), "words": one.why}
-        for one in plan.compared
-    ]
-    return {
-        "schema": "tightrope.convex.plan/1",
-        "algorithm": plan.name,
-        "epsilon": certified_view(found, plan.guarantee.two_sided),
-        "delta": plan.budget.delta,
-        "adjacency": str(plan.guarantee.adjacency),
-        "compared": compared,
-        "process": to_json(plan.process),
-    }
-
-
-def fit_view(fitted: Any, model: Path, certificate: Path) -> dict[str, Any]:
-    """What a fitted estimator spent, and where model and certificate were written."""
-    guarantee = fitted.guarantee_
-    return {
-        "schema": "tightrope.convex.fit/1",
-        "epsilon": certified_view(guarantee.epsilon(fitted.delta_), guarantee.two_sided),
-        "delta": fitted.delta_,
-        "adjacency": str(guarantee.adjacency),
-        "words": fitted.reason_,
-        "model": str(model),
-        "certificate": str(certificate),
-    }
-
-
-_CORRELATED = "tightrope.correlated/1"
 _UNIT = (
     "error: the standard deviation of the noise in one coordinate of the sum of all mean gradients "
     "so far, in clip norms; root mean square over the steps. Sizes of gradients are not in it."
@@ -386,7 +336,7 @@ def correlated_view(choice: Choice, target: Target, delta: float) -> dict[str, A
     epsilons = [one.loss_known(one.epsilon(delta)) for one in found]
     worst = max(range(len(found)), key=lambda i: epsilons[i].upper)
     return {
-        "schema": _CORRELATED,
+        "schema": "tightrope.correlated/1",
         "target": {"epsilon": target.epsilon, "delta": target.delta},
         "delta": delta,
         "epsilon": certified_view(epsilons[worst], found[worst].two_sided),

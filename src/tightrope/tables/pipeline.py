@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,35 +15,35 @@ from sklearn.utils.validation import check_is_fitted
 
 from tightrope.accounting import account
 from tightrope.convex import Budget
+from tightrope.convex.certificate import certificate_of_run, not_private_because
 from tightrope.convex.counts import Shared, budget_of, check_fit, shared
+from tightrope.convex.problem import check_two, public_count
 from tightrope.entropy import WordStream, open_stream
 from tightrope.errors import InvalidInput
 from tightrope.estimators import PrivateLinearRegression, PrivateLogisticRegression
-from tightrope.estimators.around import tell
 from tightrope.estimators.ledger import LEDGER
-from tightrope.evidence.certificate import certify
-from tightrope.evidence.commitment import commit, fingerprint_of_arrays
+from tightrope.estimators.watch import tell
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.ledger.spending import in_force, reserved
-from tightrope.process import Adjacency, Process, Sequence
+from tightrope.process import Process, Sequence
 from tightrope.process.adjacency import check_rows
 from tightrope.tables.on_dask import DaskRows, is_of_dask
 from tightrope.tables.releases import Preparation, prepared, released
 from tightrope.tables.rows import MEMORY, Rows, read_rows
 from tightrope.tables.schema import Number, TableSchema
 from tightrope.tables.sources import open_source
-from tightrope.validate import FloatArray, check_count, check_real, default_delta
+from tightrope.validate import FloatArray, check_real, default_delta
 
 __all__ = ["PrivatePipeline"]
 
 _TAIL = 0.1  # of delta, for categories that are shown though one record alone has them
-_SEEDED = "the noise is seeded, so anybody who knows the seed can subtract it"
 
 
 def _has(name: str) -> Any:
     return available_if(lambda self: hasattr(self._made(), name))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
     """A private model of a raw table: what a schema leaves unknown is bought, then a model fitted.
 
@@ -75,30 +75,16 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        schema: TableSchema | None = None,
-        estimator: BaseEstimator | None = None,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        preprocessing: float = 0.12,
-        ranks: bool = True,
-        adjacency: str = "replace-one",
-        records: int | None = None,
-        memory: int = MEMORY,
-        random_state: int | None = None,
-    ) -> None:
-        self.schema = schema
-        self.estimator = estimator
-        self.epsilon = epsilon
-        self.delta = delta
-        self.preprocessing = preprocessing
-        self.ranks = ranks
-        self.adjacency = adjacency
-        self.records = records
-        self.memory = memory
-        self.random_state = random_state
+    schema: TableSchema | None = field(default=None, kw_only=False)
+    estimator: BaseEstimator | None = field(default=None, kw_only=False)
+    epsilon: float = 1.0
+    delta: float | None = None
+    preprocessing: float = 0.12
+    ranks: bool = True
+    adjacency: str = "replace-one"
+    records: int | None = None
+    memory: int = MEMORY
+    random_state: int | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
@@ -109,8 +95,8 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    _on_rows: Callable[[int], None] | None = None  # called with the number of rows read
-    _on_pass: Callable[[], None] | None = None
+    _on_rows: ClassVar[Any] = None  # called with the number of rows read
+    _on_pass: ClassVar[Any] = None
 
     # --- the fit ---------------------------------------------------------------------------------
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
@@ -131,8 +117,8 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
                 raise InvalidInput("On Dask the target is a column that the schema names.")
             away = DaskRows(X, schema)
             return self._fit_rows(away, schema, None, len(away))
-        source = open_source(X, schema)
-        rows = read_rows(source, schema, memory=self.memory, on_chunk=self._on_rows)
+        chunks = open_source(X, schema)
+        rows = read_rows(chunks, schema, memory=self.memory, on_chunk=self._on_rows)
         targets = rows.targets(schema) if y is None else np.asarray(y)
         if len(targets) != len(rows):
             raise InvalidInput("The table and y have different numbers of rows.")
@@ -160,7 +146,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         self.private_ = bool(fitted.private_) and stream.private
         self.preprocessing_epsilon_ = self._spent_before()
         self.preprocessing_share_ = share.share
-        self.n_features_in_ = len(schema.features)
+        self.n_features_in_, self.records_ = len(schema.features), counted
         if schema.classes is not None:
             self.classes_ = np.array(schema.classes)
         elif hasattr(fitted, "classes_"):
@@ -172,7 +158,8 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
     def planned(self, schema: TableSchema, count: int) -> tuple[Shared, Preparation, int]:
         """How the budget is divided, before a value is used; sets delta_."""
         adjacency = check_rows(self.adjacency, "A private table")
-        counted = self._counted(adjacency, count)
+        counted = public_count(adjacency, self.records, count)
+        check_two(counted)
         self.delta_ = default_delta(counted) if self.delta is None else float(self.delta)
         budget = Budget(self.epsilon, self.delta_)
         part = check_real(self.preprocessing, "preprocessing", low=0.0, high=0.9)
@@ -186,27 +173,6 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
 
         share = shared(processes, budget, adjacency, share=part, rows=schema.rows)
         return share, preparation(share.mu_before if share.before else 0.0), counted
-
-    def _counted(self, adjacency: Adjacency, count: int) -> int:
-        """The public number of rows."""
-        if adjacency is Adjacency.REPLACE_ONE:
-            if self.records is not None and self.records != count:
-                raise InvalidInput(
-                    "records was declared, and the table has another number of rows. Under "
-                    "replace-one neighbours that number is public: leave records out."
-                )
-            if count < 2:
-                raise InvalidInput(
-                    "Found 1 sample (n_samples=1): with one row the model would be about that row "
-                    "alone. Fit on at least two."
-                )
-            return count
-        if self.records is None:
-            raise InvalidInput(
-                "Under add-or-remove neighbours the number of rows is private. Give a public "
-                "number, about as many as you expect: records=..."
-            )
-        return check_count(self.records, "records", low=2)
 
     def _fitted(
         self,
@@ -322,8 +288,8 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self.schema is None:
             self._check_width(X)
-        source = open_source(X, self._schema)
-        rows = read_rows(source, self._schema, with_target=False, memory=self.memory)
+        chunks = open_source(X, self._schema)
+        rows = read_rows(chunks, self._schema, with_target=False, memory=self.memory)
         with LEDGER.accounted_together():
             return getattr(self.estimator_, name)(rows.encoded(self.design_, self.memory))
 
@@ -354,15 +320,10 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """The chained certificate of everything together; see the estimators' own."""
         check_is_fitted(self)
-        if (data is None) != (key is None):
-            raise InvalidInput("A commitment needs both data and key, or neither.")
-        committed = None
-        if data is not None and key is not None:
-            committed = commit(fingerprint_of_arrays(*data), key)
         facts = RunFacts(
             kind="convex fit",
             private=self.private_,
-            not_private_because=() if self.private_ else (_SEEDED,),
+            not_private_because=not_private_because(self.private_),
             steps=None,
             clip=f"rows encoded by a public rule, shortened to norm {self.design_.norm:g}",
             sensitivity=None,
@@ -374,7 +335,6 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
                 "preprocessing_share": self.preprocessing_share_,
                 "preprocessing_epsilon": self.preprocessing_epsilon_,
             },
-            data=committed,
-            budget=(float(self.epsilon), self.delta_),
         )
-        return certify(self.process_, self.delta_, facts)
+        budget = Budget(self.epsilon, self.delta_)
+        return certificate_of_run(self.process_, budget, facts, data, key)

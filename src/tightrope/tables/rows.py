@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, final
 
@@ -24,7 +24,7 @@ from tightrope.tables.cells import (
 )
 from tightrope.tables.design import Design
 from tightrope.tables.schema import Number, TableSchema
-from tightrope.tables.sources import CHUNK, Source
+from tightrope.tables.sources import CHUNK, Raw
 from tightrope.validate import FloatArray
 
 __all__ = ["MEMORY", "Rows", "read_rows", "room_for", "target_cells", "encoded_targets"]
@@ -84,7 +84,7 @@ class Rows:
 
 
 def read_rows(
-    source: Source,
+    chunks: Iterator[Raw],
     schema: TableSchema,
     *,
     with_target: bool = True,
@@ -98,8 +98,10 @@ def read_rows(
     seen: dict[float, int] = {}
     rows = 0
     with ExitStack() as files:
+        if isinstance(chunks, Generator):  # its file is closed whatever goes wrong
+            files.callback(chunks.close)
         stored: Any = None
-        for raw in source.chunks():
+        for raw in chunks:
             cells = cells_of(raw, schema, books, with_target=with_target)
             if with_target and schema.key is not None:
                 keys = cells[:, 1 + schema.used.index(schema.key)]

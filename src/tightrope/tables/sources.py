@@ -1,9 +1,9 @@
 """Tables from wherever they come, a chunk of raw columns at a time.
 
-A source has the names of its columns (or None) and gives chunks: dictionaries from names to lists
-of texts or arrays. Text files are read once, line by line, as spreadsheets and databases write
-them: comma, semicolon, tab or bar, read off the header; UTF-8, UTF-16 with a mark, Latin-1 when
-named; quotes; compressed by gzip or xz. Messages name columns and files, never values.
+Chunks are read once: dictionaries from names to lists of texts or arrays. Text files are read line
+by line, as spreadsheets and databases write them: comma, semicolon, tab or bar, read off the
+header; UTF-8, UTF-16 with a mark, Latin-1 when named; quotes; compressed by gzip or xz. Messages
+name columns and files, never values.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import io
 import lzma
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, final
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,7 +27,7 @@ from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.files import open_ordinary, printable, why_unread
 from tightrope.tables.schema import TableSchema
 
-__all__ = ["Source", "open_source", "names_of", "Raw"]
+__all__ = ["open_source", "names_of", "Raw"]
 
 Raw: TypeAlias = Mapping[str, Any]
 CHUNK = 1 << 16  # rows
@@ -36,34 +36,25 @@ _MARKS_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_FIELD = 1 << 20
 
 
-@final
-@dataclass(frozen=True)
-class Source:
-    """Chunks of raw columns, to be read once. read: how many bytes of how many were read."""
-
-    chunks: Callable[[], Iterator[Raw]]
-    progress: Callable[[], tuple[int, int]] | None = None
-
-
-def open_source(data: Any, schema: TableSchema) -> Source:
-    """A source for a path, a frame of pandas, polars or Arrow, a mapping of columns or an array."""
+def open_source(data: Any, schema: TableSchema) -> Iterator[Raw]:
+    """The chunks of a path, a frame of pandas, polars or Arrow, a mapping of columns, an array."""
     if isinstance(data, (str, os.PathLike)):
         path = Path(data)
         if path.suffix.lower() in (".parquet", ".pq"):
-            return Source(lambda: _parquet(path, schema))
+            return _parquet(path, schema)
         if path.suffix.lower() in (".arrow", ".feather", ".ipc"):
-            return Source(lambda: _arrow_file(path))
-        return _text_source(path, schema)
+            return _arrow_file(path)
+        return _text(path, _readable(path), schema)
     if isinstance(data, Mapping) and not sp.issparse(data):  # a sparse dictionary of keys is both
-        return Source(lambda: _columns(data))
+        return _columns(data)
     kind = f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
     if kind == "pandas.DataFrame":
         _check_names([str(name) for name in data.columns], "The frame")
-        return Source(lambda: _pandas(data))
+        return _pandas(data)
     if kind in ("polars.DataFrame", "polars.LazyFrame"):
-        return Source(lambda: _polars(data))
+        return _polars(data)
     if kind in ("pyarrow.Table", "pyarrow.RecordBatch", "pyarrow.RecordBatchReader"):
-        return Source(lambda: _arrow(data))
+        return _arrow(data)
     return _array_source(data, schema)
 
 
@@ -100,19 +91,6 @@ def _is_number(name: str) -> bool:
 
 
 # ---- text files ---------------------------------------------------------------------------------
-
-
-def _text_source(path: Path, schema: TableSchema) -> Source:
-    try:
-        size = path.stat().st_size
-        raw = open_ordinary(path)
-    except (InvalidInput, OSError) as error:
-        raise InvalidInput(f"{printable(path)} cannot be read: {why_unread(error)}.") from None
-    return Source(lambda: _text(path, raw, schema), lambda: (_place(raw, size), size))
-
-
-def _place(raw: BinaryIO, size: int) -> int:
-    return size if raw.closed else raw.tell()
 
 
 def _text(path: Path, raw: BinaryIO, schema: TableSchema) -> Iterator[Raw]:
@@ -154,13 +132,13 @@ def _rows(path: Path, text: io.TextIOWrapper, schema: TableSchema) -> Iterator[R
         )
     delimiter = schema.delimiter or _delimiter(first, schema)
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    reader = csv.reader(_chain(first, text), delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(chain([first], text), delimiter=delimiter, skipinitialspace=True)
     names = list(schema.columns)
     if schema.header:
         names = [name.strip() for name in next(reader, [])]
         _check_header(path, names, schema)
-    taken = [(name, names.index(name)) for name in schema.used if name in names]
-    width = len(names)
+    width, places = len(names), {name: at for at, name in reversed([*enumerate(names)])}
+    taken = [(name, places[name]) for name in schema.used if name in places]
     columns: list[list[str]] = [[] for _ in taken]
     appends = [(column.append, at) for column, (_, at) in zip(columns, taken, strict=True)]
     rows = 0
@@ -179,11 +157,6 @@ def _rows(path: Path, text: io.TextIOWrapper, schema: TableSchema) -> Iterator[R
                 column.clear()
     if columns and columns[0]:
         yield {name: column for (name, _), column in zip(taken, columns, strict=True)}
-
-
-def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
 
 
 def _delimiter(first: str, schema: TableSchema) -> str:
@@ -224,16 +197,13 @@ def _check_names(names: list[str], what: str, schema: TableSchema | None = None)
 
 
 def _columns(data: Mapping[str, Any]) -> Iterator[Raw]:
-    arrays = {str(name): _sequence(column) for name, column in data.items()}
+    kept = (list, np.ndarray)
+    arrays = {str(n): c if isinstance(c, kept) else list(c) for n, c in data.items()}
     rows = {len(column) for column in arrays.values()}
     if len(rows) > 1:
         raise InvalidInput("The columns of the table have different lengths.")
     for at in range(0, max(rows, default=0), CHUNK):
         yield {name: column[at : at + CHUNK] for name, column in arrays.items()}
-
-
-def _sequence(column: Any) -> Any:
-    return column if isinstance(column, (list, np.ndarray)) else list(column)
 
 
 def _pandas(frame: Any) -> Iterator[Raw]:
@@ -309,7 +279,7 @@ def _readable(path: Path) -> Any:
 # ---- arrays -------------------------------------------------------------------------------------
 
 
-def _array_source(data: Any, schema: TableSchema) -> Source:
+def _array_source(data: Any, schema: TableSchema) -> Iterator[Raw]:
     """Rows of a dense, sparse, memory-mapped or structured array; columns in the schema's order."""
     if type(data).__module__.partition(".")[0] in ("dask", "dask_expr"):
         raise InvalidInput(
@@ -317,7 +287,7 @@ def _array_source(data: Any, schema: TableSchema) -> Source:
             "frame.map_partitions(model.predict)."
         )
     if isinstance(data, np.ndarray) and data.dtype.names:
-        return Source(lambda: _columns({str(name): data[name] for name in data.dtype.names or ()}))
+        return _columns({str(name): data[name] for name in data.dtype.names or ()})
     array = data.tocsr() if hasattr(data, "tocsr") else np.asanyarray(data)
     names = list(schema.columns)
     if array.ndim != 2 or array.shape[1] not in (len(names), len(schema.features)):
@@ -328,7 +298,7 @@ def _array_source(data: Any, schema: TableSchema) -> Source:
         )
     if array.shape[1] != len(names):
         names = list(schema.features)
-    return Source(lambda: _array(array, names))
+    return _array(array, names)
 
 
 def _array(array: Any, names: list[str]) -> Iterator[Raw]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +20,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tightrope.accounting import account
 from tightrope.convex import Budget
+from tightrope.convex.certificate import not_private_because
 from tightrope.convex.counts import Whole, budget_of, moved_by, noisy, whole_of, whole_scale
+from tightrope.convex.problem import public_count
 from tightrope.entropy import WordStream, open_stream
 from tightrope.errors import InvalidInput, NotCertified
-from tightrope.estimators.around import tell
-from tightrope.estimators.watch import learns
+from tightrope.estimators.watch import learns, tell
 from tightrope.evidence.certificate import certify
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.ledger.spending import reserved
@@ -32,8 +34,7 @@ from tightrope.process.adjacency import check_rows
 from tightrope.tables.releases import Preparation, prepared, released
 from tightrope.tables.rows import Rows, read_rows
 from tightrope.tables.schema import Category, Number, TableSchema, text_of
-from tightrope.tables.sources import Source
-from tightrope.validate import check_count, check_real, default_delta
+from tightrope.validate import check_real, default_delta
 
 __all__ = [
     "PrivateScaler",
@@ -47,11 +48,17 @@ __all__ = [
 
 _TAIL = 0.1  # of delta, for categories that one record alone has
 _STEPS = 1 << 20  # of the grid on which sums of values are whole numbers
-_SEEDED = "the noise is seeded, so anybody who knows the seed can subtract it"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What the transformers share: one release of noisy counts, and its account."""
+
+    epsilon: float = field(default=1.0, kw_only=False)
+    delta: float | None = None
+    adjacency: str = "replace-one"
+    records: int | None = None
+    random_state: int | None = None
 
     carries_guarantee = True
     _numeric = True
@@ -81,7 +88,8 @@ class PrivateTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from the rows of X, within the budget; y is not used."""
         array = self._array(X, reset=True)
         adjacency = check_rows(self.adjacency, type(self).__name__)
-        counted = self._counted(adjacency, len(array))
+        one = adjacency is Adjacency.REPLACE_ONE  # then `records` says nothing
+        counted = max(public_count(adjacency, None if one else self.records, len(array)), 2)
         self.delta_ = default_delta(counted) if self.delta is None else float(self.delta)
         budget = Budget(self.epsilon, self.delta_)
         names = [f"x{at}" for at in range(array.shape[1])]
@@ -101,16 +109,6 @@ class PrivateTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         else:
             self._release(plan, self._rows(array), stream)
         return self
-
-    def _counted(self, adjacency: Adjacency, rows: int) -> int:
-        if adjacency is Adjacency.REPLACE_ONE:
-            return max(rows, 2)
-        if self.records is None:
-            raise InvalidInput(
-                "Under add-or-remove neighbours the number of rows is private. Give a public "
-                "number, about as many as you expect: records=..."
-            )
-        return check_count(self.records, "records", low=2)
 
     def _affordable(
         self, schema: TableSchema, budget: Budget, adjacency: Adjacency
@@ -161,7 +159,7 @@ class PrivateTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, array: Any) -> Rows:
         columns = {f"x{at}": array[:, at] for at in range(array.shape[1])}
-        return read_rows(Source(lambda: iter([columns])), self._schema)
+        return read_rows(iter([columns]), self._schema)
 
     def certificate(self) -> dict[str, Any]:
         """The certificate of this part alone; `certificate_of` has that of a whole pipeline."""
@@ -186,6 +184,7 @@ def _bounds(given: Any, at: int, columns: int) -> Number:
     return Number() if pairs[at] is None else Number(*pairs[at])
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateScaler(PrivateTransformer):
     """Numbers in [-1, 1] between private or public bounds, their private ranks, and missing ones.
 
@@ -193,24 +192,8 @@ class PrivateScaler(PrivateTransformer):
     share of rows below each value. Without ranks and with all bounds public it costs nothing.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        bounds: Any = None,
-        ranks: bool = True,
-        adjacency: str = "replace-one",
-        records: int | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.ranks = ranks
-        self.adjacency = adjacency
-        self.records = records
-        self.random_state = random_state
+    bounds: Any = None
+    ranks: bool = True
 
     def _kind(self, at: int, columns: int) -> Number:
         return _bounds(self.bounds, at, columns)
@@ -220,6 +203,7 @@ class PrivateScaler(PrivateTransformer):
         return plan, plan.processes
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateOneHotEncoder(PrivateTransformer):
     """One column for each category, one for all others and one for missing values.
 
@@ -227,24 +211,9 @@ class PrivateOneHotEncoder(PrivateTransformer):
     shown whose noisy count reaches a threshold, and rarer ones count as others.
     """
 
-    _numeric = False
+    categories: Any = None
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        categories: Any = None,
-        adjacency: str = "replace-one",
-        records: int | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.categories = categories
-        self.adjacency = adjacency
-        self.records = records
-        self.random_state = random_state
+    _numeric = False
 
     def _kind(self, at: int, columns: int) -> Category:
         if self.categories is None:
@@ -257,28 +226,14 @@ class PrivateOneHotEncoder(PrivateTransformer):
         return Category() if known is None else Category(tuple(map(text_of, known)))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateStandardScaler(PrivateTransformer):
     """Numbers less their private mean, over their private standard deviation; missing ones are 0.
 
     bounds: as in `PrivateScaler`; values are clipped to them, and unknown ones are bought first.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        bounds: Any = None,
-        adjacency: str = "replace-one",
-        records: int | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.adjacency = adjacency
-        self.records = records
-        self.random_state = random_state
+    bounds: Any = None
 
     def _kind(self, at: int, columns: int) -> Number:
         return _bounds(self.bounds, at, columns)
@@ -332,28 +287,14 @@ class PrivateStandardScaler(PrivateTransformer):
         return _same_names(self, input_features)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateImputer(PrivateTransformer):
     """Numbers clipped to their bounds, missing ones at the private median, and an indicator.
 
     The indicators are columns of their own after the numbers. bounds: as in `PrivateScaler`.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        bounds: Any = None,
-        adjacency: str = "replace-one",
-        records: int | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.adjacency = adjacency
-        self.records = records
-        self.random_state = random_state
+    bounds: Any = None
 
     def _kind(self, at: int, columns: int) -> Number:
         return _bounds(self.bounds, at, columns)
@@ -436,7 +377,7 @@ def certificate_of(pipeline: Any, delta: float) -> dict[str, Any]:
     facts = RunFacts(
         kind="convex fit",
         private=private,
-        not_private_because=() if private else (_SEEDED,),
+        not_private_because=not_private_because(private),
         steps=None,
         clip="values clipped to public or released bounds",
         sensitivity=None,

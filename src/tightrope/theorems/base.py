@@ -8,20 +8,22 @@ in none of them), and two class methods:
     applies(process) -> None | Refusal     None, or the refusal: a full sentence, and its kind
     guarantee(process) -> Guarantee        for one run; raises DoesNotApply where it is refused
 
+`Proved` makes these of data (kinds of processes and of sampling), of conditions and of a formula.
+
 Repetition and composition are handled by `tightrope.guarantee.compose` alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, final
+from typing import Any, ClassVar, Literal, Protocol, final
 
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
-from tightrope.process import Adjacency, Process
+from tightrope.process import Adjacency, NoisySGD, Process
 
-__all__ = ["Source", "Theorem", "Refusal", "foreign", "other_neighbours", "require"]
+__all__ = ["Source", "Theorem", "Proved", "Estimated", "Refusal", "foreign", "other_neighbours"]
 __all__ += ["ONE_RECORD", "PRESENCE", "REPLACED"]
 
 # It is about other processes; a condition fails; or only the neighbours do (checked last).
@@ -51,10 +53,6 @@ class Refusal(str):
         made = super().__new__(cls, text)
         made.kind = kind
         return made
-
-    def renamed(self, theorem: str, other: str) -> Refusal:
-        """The same refusal by another theorem with the same conditions."""
-        return Refusal(self.replace(theorem, other), self.kind)
 
 
 def foreign(theorem: str, wanted: str, process: object) -> Refusal:
@@ -95,7 +93,62 @@ class Theorem(Protocol):
     def guarantee(self, process: Any) -> Guarantee | Estimate: ...
 
 
-def require(reason: Refusal | None) -> None:
-    """Raise the refusal, if there is one."""
-    if reason is not None:
-        raise DoesNotApply(reason)
+class Proved:
+    """A theorem from its parts: what it is about, its conditions, and the guarantee that follows.
+
+    OF, SAMPLING: the kinds of processes, and of their sampling where that matters. ABOUT: in words.
+    """
+
+    NAME: ClassVar[str]
+    SOURCE: ClassVar[Source]
+    VALIDITY: ClassVar[Validity] = Validity.BOUND
+    RELATIONS: ClassVar[tuple[Adjacency, ...]]
+    OF: ClassVar[tuple[type[Any], ...]] = (NoisySGD,)
+    SAMPLING: ClassVar[tuple[type[Any], ...]] = ()
+    ABOUT: ClassVar[str] = ""
+
+    @classmethod
+    def applies(cls, process: Any) -> Refusal | None:
+        """None, or why not: it is about others, a condition fails, or the neighbours are others."""
+        if not isinstance(process, cls.OF):
+            return foreign(cls.NAME, cls.ABOUT or _kinds(cls.OF), process)
+        if cls.SAMPLING and not isinstance(process.sampling, cls.SAMPLING):
+            return Refusal(
+                f"{cls.NAME} needs {_kinds(cls.SAMPLING)}; got {process.sampling}.", "foreign"
+            )
+        return cls.condition(process) or other_neighbours(cls.NAME, process, cls.RELATIONS)
+
+    @classmethod
+    def condition(cls, process: Any) -> Refusal | None:
+        """The refusal by a condition of its own."""
+        return None
+
+    @classmethod
+    def guarantee(cls, process: Any) -> Guarantee:
+        """What is proved about one run of a process; DoesNotApply where it is refused."""
+        reason = cls.applies(process)
+        if reason is not None:
+            raise DoesNotApply(reason)
+        return cls.proved(process)
+
+    @classmethod
+    def proved(cls, process: Any) -> Guarantee:
+        """The guarantee of a process that the theorem applies to."""
+        raise NotImplementedError
+
+
+class Estimated(Proved):
+    """One whose number is an estimate in neither direction."""
+
+    VALIDITY = Validity.ESTIMATE
+
+    @classmethod
+    def guarantee(cls, process: Any) -> Estimate:  # type: ignore[override]
+        """What is estimated of one run of a process; DoesNotApply where it is refused."""
+        found: Any = super().guarantee(process)
+        return found  # type: ignore[no-any-return]
+
+
+def _kinds(kinds: tuple[type[Any], ...]) -> str:
+    names = ["noisy SGD" if kind is NoisySGD else kind.__name__ for kind in kinds]
+    return " or ".join(names) if len(names) < 3 else f"one of {', '.join(names)}"

@@ -10,12 +10,13 @@ from typing import Any, final
 
 import numpy as np
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, TableTerm
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import (
     AllocationPair,
     Direction,
@@ -28,7 +29,6 @@ from tightrope.process import (
     BallsInBinsSampling,
     FullBatch,
     NoisySGD,
-    Process,
     RandomAllocationSampling,
     Repeated,
     Sequence,
@@ -37,18 +37,15 @@ from tightrope.process import (
 from tightrope.theorems.base import (
     ONE_RECORD,
     PRESENCE,
-    Refusal,
+    Proved,
     Source,
-    foreign,
-    other_neighbours,
-    require,
 )
 from tightrope.theorems.releases import GaussianGdpDrs19
 from tightrope.validate import FloatArray
 
 
 @final
-class BallsInBinsExact:
+class BallsInBinsExact(Proved):
     """Every record in exactly one random batch of each epoch (random allocation, balls in bins).
 
     Statement: with t batches an epoch and mu = 1/noise_multiplier, one epoch is dominated by, and
@@ -78,21 +75,10 @@ class BallsInBinsExact:
     SOURCE = Source("Choquette-Choo et al. 2024", "Lemma 3.2", "cghm24")
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    SAMPLING = (BallsInBinsSampling,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, NoisySGD) or not isinstance(
-            process.sampling, BallsInBinsSampling
-        ):
-            return Refusal(
-                f"{cls.NAME} applies to noisy SGD with BallsInBinsSampling; got {_words(process)}.",
-                "foreign",
-            )
-        return other_neighbours(cls.NAME, process, ONE_RECORD)
-
-    @classmethod
-    def guarantee(cls, process: NoisySGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Guarantee:
         return through_removal(process, _add_or_remove)
 
 
@@ -100,10 +86,6 @@ _WAYS: tuple[Direction, ...] = ("remove", "add")
 
 
 _REACH, _LARGEST_MU = (0.05, 2.5), 20.0  # mu, of epochs and of single steps
-
-
-def _words(process: Process) -> str:
-    return str(process.sampling) if isinstance(process, NoisySGD) else type(process).__name__
 
 
 def batches_of(process: NoisySGD) -> int:
@@ -158,7 +140,7 @@ def first_steps(rate: float, mu: float, epochs: int) -> tuple[Components, ...]:
 
 
 @final
-class BallsInBinsRdpFs25:
+class BallsInBinsRdpFs25(Proved):
     """Renyi divergence of balls in bins: each record in one random batch of each epoch.
 
     Statement: one epoch of t batches, noise s, whole order a. With M the mean of t independent
@@ -177,23 +159,15 @@ class BallsInBinsRdpFs25:
 
     NAME = "Balls in bins, Renyi"
     SOURCE = Source("Feldman, Shenfeld 2025", "Section 4", "fs25")
-    VALIDITY = Validity.BOUND
     RELATIONS = BallsInBinsExact.RELATIONS
+    SAMPLING = (BallsInBinsSampling,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = BallsInBinsExact.applies(process)
-        return reason if reason is None else reason.renamed(BallsInBinsExact.NAME, cls.NAME)
-
-    @classmethod
-    def guarantee(cls, process: NoisySGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Guarantee:
         return through_removal(process, _renyi_add_or_remove)
 
 
 _MOST_MU = 1e3
-
-
 _ORDERS = (*range(2, 64), *range(64, 129, 8), *range(144, 257, 16))
 
 
@@ -224,7 +198,7 @@ def bins_divergences(batches: int, mu: float, orders: FloatArray) -> tuple[Float
 
 
 @final
-class RandomAllocation:
+class RandomAllocation(Proved):
     """Every record in several random batches of each epoch: k of t.
 
     Statement: where a record joins k of t batches, a uniform subset, one epoch loses at most what k
@@ -247,23 +221,11 @@ class RandomAllocation:
 
     NAME = "Random allocation to several batches"
     SOURCE = Source("Feldman, Shenfeld 2025", "Section 4", "fs25")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    SAMPLING = (RandomAllocationSampling,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, NoisySGD):
-            return foreign(cls.NAME, "noisy SGD", process)
-        if not isinstance(process.sampling, RandomAllocationSampling):
-            return Refusal(
-                f"{cls.NAME} needs RandomAllocationSampling; got {process.sampling}.", "foreign"
-            )
-        return other_neighbours(cls.NAME, process, ONE_RECORD)
-
-    @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, NoisySGD)
+    def proved(cls, process: NoisySGD) -> Guarantee:
         sampling = process.sampling
         assert isinstance(sampling, RandomAllocationSampling)
         if process.steps == 0:

@@ -32,7 +32,7 @@ from tightrope.theorems.last_iterate.descent import (
     HiddenHull,
     HiddenLocal,
 )
-from tightrope.theorems.last_iterate.langevin import HiddenLangevin, HiddenLangevinSampled
+from tightrope.theorems.last_iterate.langevin import HiddenLangevinSampled
 from tightrope.theorems.last_iterate.sampled import (
     HiddenSampled,
     HiddenSampledComposition,
@@ -158,7 +158,6 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis("last-iterate-nonconvex", HiddenNonconvex),
     Analysis("last-iterate-last-step", HiddenLastStep),
     Analysis("last-iterate-any-noise", HiddenShiftRenyi),
-    Analysis("langevin", HiddenLangevin),
     Analysis("langevin-sampled", HiddenLangevinSampled),
     Analysis("steps-composed", HiddenComposition),
     Analysis("sampled-steps-composed", HiddenSampledComposition),

@@ -20,16 +20,13 @@ from tightrope.process import (
     NoiseSchedule,
     NoisySGD,
     PoissonSampling,
-    Process,
 )
 from tightrope.theorems.base import (
     ONE_RECORD,
     PRESENCE,
+    Proved,
     Refusal,
     Source,
-    foreign,
-    other_neighbours,
-    require,
 )
 from tightrope.theorems.releases import GaussianGdpDrs19
 from tightrope.theorems.sampling import PoissonGaussianExactZdw22, PoissonReplaceOneExact
@@ -37,7 +34,7 @@ from tightrope.validate import FloatArray
 
 
 @final
-class ComposedApproxDp:
+class ComposedApproxDp(Proved):
     """Basic and advanced composition of (epsilon, delta)-DP, with amplification by sampling.
 
     Statement: each step is (eps0, delta0)-DP as a Gaussian mechanism, (ln(1 + q (e^eps0 - 1)), q
@@ -53,27 +50,22 @@ class ComposedApproxDp:
 
     NAME = "Basic and advanced composition"
     SOURCE = Source("Dwork, Rothblum, Vadhan 2010", "Theorem III.3", "drv10")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, NoisySGD):
-            return foreign(cls.NAME, "one run of noisy SGD", process)
+    def condition(cls, process: NoisySGD) -> Refusal | None:
         if isinstance(process.sampling, FullBatch):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        if not isinstance(process.sampling, PoissonSampling) or process.adjacency not in PRESENCE:
-            return Refusal(
-                f"{cls.NAME} with sampling needs Poisson batches and add-or-remove or zero-out "
-                f"neighbours; "
-                f"got {process.sampling} and {process.adjacency}.",
-                "neighbours",
-            )
-        return None
+            return None
+        if isinstance(process.sampling, PoissonSampling) and process.adjacency in PRESENCE:
+            return None
+        return Refusal(
+            f"{cls.NAME} with sampling needs Poisson batches and add-or-remove or zero-out "
+            f"neighbours; got {process.sampling} and {process.adjacency}.",
+            "neighbours",
+        )
 
     @classmethod
-    def guarantee(cls, process: NoisySGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Guarantee:
         if process.steps == 0 or process.sampling.rate == 0.0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.BOUND)
         if process.noise_multiplier == 0.0:
@@ -98,14 +90,14 @@ def epsilon_upper(rate: float, mu: float, steps: int, delta: float) -> float:
 
 def _step_epsilon(rate: float, mu: float, delta: float) -> float:
     """Epsilon of one sampled step whose Gaussian part has this delta."""
-    eps = profile.epsilon_bounds(min(delta, 1.0), mu).upper
+    eps = float(profile.epsilon_bounds(min(delta, 1.0), mu).upper)
     if rate == 1.0 or math.isinf(eps):
         return eps
     return amplified(eps, 0.0, rate, Adjacency.ADD_OR_REMOVE)[0]
 
 
 @final
-class NoiseScheduleExact:
+class NoiseScheduleExact(Proved):
     """Noisy SGD with a schedule of noises fixed in advance.
 
     Statement: the steps compose like any others: the pairs of Poisson-sampled Gaussian steps with
@@ -124,22 +116,18 @@ class NoiseScheduleExact:
     SOURCE = Source("Zhu, Dong, Wang 2022", "Theorem 10", "zdw22")
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    OF = (NoiseSchedule,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, NoiseSchedule):
-            return foreign(cls.NAME, "NoiseSchedule", process)
-        if not isinstance(process.sampling, (PoissonSampling, FullBatch)):
-            return Refusal(
-                f"{cls.NAME} needs Poisson sampling or full batches; got {process.sampling}."
-            )
-        theorem = _one_step(process)
-        reason = theorem.applies(NoisySGD(process.sampling, 1.0, 1, process.adjacency))
-        return reason if reason is None else reason.renamed(theorem.NAME, cls.NAME)
+    def condition(cls, process: NoiseSchedule) -> Refusal | None:
+        if isinstance(process.sampling, (PoissonSampling, FullBatch)):
+            return None
+        return Refusal(
+            f"{cls.NAME} needs Poisson sampling or full batches; got {process.sampling}."
+        )
 
     @classmethod
-    def guarantee(cls, process: NoiseSchedule) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoiseSchedule) -> Guarantee:
         noises, counts = np.unique(np.array(process.noise_multipliers), return_counts=True)
         distinct = len(noises)
         if distinct > _MANY:

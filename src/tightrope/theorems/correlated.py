@@ -30,18 +30,22 @@ from tightrope.process import (
     NoiseSchedule,
     NoisySGD,
     PoissonSampling,
-    Process,
     RandomCycleSampling,
     SeparatedSampling,
     ShuffledSampling,
 )
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    Proved,
+    Refusal,
+    Source,
+)
 from tightrope.theorems.bins import BallsInBinsExact, gaussian_bound
 from tightrope.theorems.composition import NoiseScheduleExact
 
 
 @final
-class CorrelatedGaussian:
+class CorrelatedGaussian(Proved):
     """Noise that is correlated over the steps, for records that take part where no chance decides.
 
     Statement: with lower triangular C of positive diagonal, releasing every step's sum plus row i
@@ -75,27 +79,22 @@ class CorrelatedGaussian:
     SOURCE = Source("Denisov et al. 2022", "Theorem 2.1", "dmrst22")
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    OF = (CorrelatedSGD,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, CorrelatedSGD):
-            return foreign(cls.NAME, "CorrelatedSGD", process)
-        if pattern(process) is None:
-            return Refusal(
-                f"{cls.NAME} needs to know which sets of steps one record can take part in; got "
-                f"{process.sampling}, for which no such set is small or no account of correlated "
-                f"noise "
-                "is certified. Use CyclicSampling, SeparatedSampling or FullBatch, or "
-                "CyclicPoissonSampling with a strategy that has at most as many bands as its "
-                "cycle.",
-                "foreign" if isinstance(process.sampling, CyclicPoissonSampling) else "condition",
-            )
-        return other_neighbours(cls.NAME, process, ONE_RECORD)
+    def condition(cls, process: CorrelatedSGD) -> Refusal | None:
+        if pattern(process) is not None:
+            return None
+        return Refusal(
+            f"{cls.NAME} needs to know which sets of steps one record can take part in; got "
+            f"{process.sampling}, for which no such set is small or no account of correlated noise "
+            "is certified. Use CyclicSampling, SeparatedSampling or FullBatch, or "
+            "CyclicPoissonSampling with a strategy that has at most as many bands as its cycle.",
+            "foreign" if isinstance(process.sampling, CyclicPoissonSampling) else "condition",
+        )
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, CorrelatedSGD)
+    def proved(cls, process: CorrelatedSGD) -> Guarantee:
         at = pattern(process)
         assert at is not None
         found = sensitivity(process.strategy, at, process.steps)
@@ -135,7 +134,7 @@ def pattern(process: CorrelatedSGD) -> Pattern | None:
 
 
 @final
-class BandedCyclicPoisson:
+class BandedCyclicPoisson(Proved):
     """Correlated noise with banded C, Poisson batches from one group of records after the other.
 
     Statement: let C have at most b bands, and let each step draw its batch from the next of b
@@ -170,29 +169,23 @@ class BandedCyclicPoisson:
     SOURCE = Source("Choquette-Choo et al. 2023", "Theorem 4", "cgmrtt23")
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    OF = (CorrelatedSGD,)
+    SAMPLING = (CyclicPoissonSampling,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, CorrelatedSGD):
-            return foreign(cls.NAME, "CorrelatedSGD", process)
-        sampling = process.sampling
-        if not isinstance(sampling, CyclicPoissonSampling):
-            return Refusal(f"{cls.NAME} needs CyclicPoissonSampling; got {sampling}.", "foreign")
+    def condition(cls, process: CorrelatedSGD) -> Refusal | None:
+        cycle = process.sampling.cycle  # type: ignore[attr-defined]
         bands = process.strategy.bands or process.steps
-        if min(bands, process.steps) > sampling.cycle:
+        if min(bands, process.steps) > cycle:
             return Refusal(
                 f"{cls.NAME} needs a strategy with at most as many bands as the cycle has steps, "
-                f"so that a "
-                f"record's turns do not meet; got {bands} bands and a cycle of {sampling.cycle}. "
-                f"Use a "
-                f"longer cycle, or a strategy of {sampling.cycle} bands."
+                f"so that a record's turns do not meet; got {bands} bands and a cycle of {cycle}. "
+                f"Use a longer cycle, or a strategy of {cycle} bands."
             )
-        return other_neighbours(cls.NAME, process, ONE_RECORD)
+        return None
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, CorrelatedSGD)
+    def proved(cls, process: CorrelatedSGD) -> Guarantee:
         assert isinstance(process.sampling, CyclicPoissonSampling)
         if process.steps == 0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
@@ -230,7 +223,7 @@ def _of_one_record(found: Guarantee, attained: bool) -> Guarantee:
 
 
 @final
-class BandedRandomCycle:
+class BandedRandomCycle(Proved):
     """Correlated noise with banded C: every record has one secret place in a cycle of batches.
 
     Statement: let C have at most p bands, and let every record choose one of b >= p places
@@ -265,32 +258,25 @@ class BandedRandomCycle:
 
     NAME = "Banded noise with one secret place in a cycle"
     SOURCE = Source("Tightrope", "the proof on its page", "own")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (CorrelatedSGD,)
+    SAMPLING = (RandomCycleSampling,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, CorrelatedSGD):
-            return foreign(cls.NAME, "CorrelatedSGD", process)
-        if not isinstance(process.sampling, RandomCycleSampling):
-            return Refusal(
-                f"{cls.NAME} needs RandomCycleSampling; got {process.sampling}.", "foreign"
-            )
-        bands, cycle = process.strategy.bands, process.sampling.batches_per_epoch
-        if bands is None or bands > cycle:
-            claim = "as many bands as steps" if bands is None else f"{bands} bands"
-            return Refusal(
-                f"{cls.NAME} needs a strategy with at most as many bands as the cycle has steps; "
-                f"got "
-                f"{claim} and a cycle of {cycle}. Use fewer bands.",
-                "foreign",  # without the secret, such noise is accounted for too
-            )
-        return other_neighbours(cls.NAME, process, ONE_RECORD)
+    def condition(cls, process: CorrelatedSGD) -> Refusal | None:
+        cycle = process.sampling.batches_per_epoch  # type: ignore[attr-defined]
+        bands = process.strategy.bands
+        if bands is not None and bands <= cycle:
+            return None
+        claim = "as many bands as steps" if bands is None else f"{bands} bands"
+        return Refusal(
+            f"{cls.NAME} needs a strategy with at most as many bands as the cycle has steps; got "
+            f"{claim} and a cycle of {cycle}. Use fewer bands.",
+            "foreign",  # without the secret, such noise is accounted for too
+        )
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, CorrelatedSGD)
+    def proved(cls, process: CorrelatedSGD) -> Guarantee:
         assert isinstance(process.sampling, RandomCycleSampling)
         if process.steps == 0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)

@@ -28,11 +28,12 @@ from typing import final
 
 from scipy.special import ndtr
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     GaussianMixturePair,
@@ -41,24 +42,19 @@ from tightrope.guarantee.loss.pairs import (
     approx_pair,
     discrete_gaussian_pair,
 )
-from tightrope.process import Adjacency, DiscreteGaussianVector, Process, ThresholdedCounts
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
+from tightrope.process import Adjacency, DiscreteGaussianVector, ThresholdedCounts
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    Proved,
+    Source,
+)
 
 SMOOTHING = 8  # t
-
-
+_FAR = 10**6  # points
 _CLOSE = 3.0  # t of one number
-
-
 _MOST_POINTS, _REACH, _WIDE = 5e4, 76.0, 64.0
-
-
 _FURTHEST = 1e3  # deviations that it moves by: of no use beyond, and out of reach
-
-
 _ULPS = 1e-15
-
-
 _UP = 1.0 + 1e-12
 
 
@@ -79,6 +75,28 @@ def close_gaussians(
     return below, above
 
 
+def of_many_points(
+    sigma: float,
+    sensitivity: int,
+    relation: Adjacency,
+    rate: float = 1.0,
+    ways: tuple[tuple[bool, bool], ...] = ((True, False),),
+    links: float = 1.0,
+) -> Guarantee | None:
+    """Of a release with more points than are to be listed; None where there are fewer.
+
+    ways: is the record in P, in Q? links: how many sensitivities neighbours are apart.
+    """
+    if is_wide(sigma, sensitivity):
+        ends = [close_gaussians(sigma, sensitivity, rate, *sides) for sides in ways]
+        below, above = zip(*ends, strict=True)
+        return LossGuarantee(above, relation, Validity.BOUND, attained=below)
+    if sensitivity < _FAR:
+        return None
+    rho = 0.5 * (links * sensitivity / sigma) ** 2 * (1.0 + 1e-14)  # a sample loses no more
+    return RenyiGuarantee(RenyiCurve.of(LinearTerm(rho)), relation)
+
+
 def _gaussian(mu: float, rate: float, plus: bool, minus: bool) -> AbstractLossPair:
     if rate == 1.0:
         return GaussianPair(mu * (plus + minus))
@@ -95,7 +113,7 @@ def discrete_scale(noise_multiplier: float, sensitivity: int) -> int:
 
 
 @final
-class DiscreteGaussianVectorTheorem:
+class DiscreteGaussianVectorTheorem(Proved):
     """Discrete Gaussian noise on several whole numbers.
 
     Statement: let a vector of d whole numbers move by at most D in Euclidean length. With the
@@ -117,19 +135,11 @@ class DiscreteGaussianVectorTheorem:
     SOURCE = Source(
         "Canonne, Kamath, Steinke 2020", "Theorem 7; smoothing of the own page", "cks20"
     )
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (DiscreteGaussianVector,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, DiscreteGaussianVector):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "DiscreteGaussianVector", process)
-
-    @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, DiscreteGaussianVector)
+    def proved(cls, process: DiscreteGaussianVector) -> Guarantee:
         sigma, moved = process.sigma, process.sensitivity
         if moved < 1.0:  # whole numbers that do not move
             return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
@@ -151,13 +161,11 @@ class DiscreteGaussianVectorTheorem:
 
 
 _SMOOTHING, _SMALL = 2.0, 8.0  # t, and the sigma from which it costs less than zCDP
-
-
 _UP = 1.0 + 1e-14
 
 
 @final
-class ThresholdedCountsTheorem:
+class ThresholdedCountsTheorem(Proved):
     """Which categories occur, shown where a noisy count reaches a threshold.
 
     Statement: every record has at most one category. For each category that occurs, its count plus
@@ -187,19 +195,11 @@ class ThresholdedCountsTheorem:
     SOURCE = Source(
         "Canonne, Kamath, Steinke 2020", "Theorem 7, Proposition 25; own proof", "cks20"
     )
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (ThresholdedCounts,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, ThresholdedCounts):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "ThresholdedCounts", process)
-
-    @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, ThresholdedCounts)
+    def proved(cls, process: ThresholdedCounts) -> Guarantee:
         if process.sigma == 0.0:
             return GaussianGuarantee(math.inf, process.adjacency, Validity.BOUND)
         counts = 2 if process.adjacency is Adjacency.REPLACE_ONE else 1

@@ -19,15 +19,16 @@ from the truth by 1e-12 of themselves on the safe side.
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.errors import TightropeError
-from tightrope.guarantee.base import Components, Validity
+from tightrope.guarantee.base import Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.loss import profile
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import AbstractLossPair, AllocationPair, DiscretePair
 from tightrope.process import (
     Adjacency,
@@ -38,11 +39,15 @@ from tightrope.process import (
     RandomAllocationSampling,
     ShuffledSampling,
 )
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    Proved,
+    Source,
+)
 
 
 @final
-class EpochwiseGaussianGdp:
+class EpochwiseGaussianGdp(Proved):
     """Batches that visit every record once (k times) an epoch: no amplification is claimed.
 
     Statement: a record takes part in at most k ceil(steps / batches_per_epoch) steps, so the run is
@@ -62,45 +67,24 @@ class EpochwiseGaussianGdp:
 
     NAME = "Once an epoch, composed"
     SOURCE = Source("Dong, Roth, Su 2019", "Corollary 3.3", "drs19")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    SAMPLING = (CyclicSampling, ShuffledSampling, BallsInBinsSampling, RandomAllocationSampling)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, NoisySGD):
-            return foreign(cls.NAME, "noisy SGD", process)
-        if not isinstance(process.sampling, _EPOCHWISE):
-            return Refusal(
-                f"{cls.NAME} applies to batches that visit records equally often in every epoch; "
-                f"got "
-                f"{process.sampling}.",
-                "foreign",
-            )
-        return other_neighbours(cls.NAME, process, ONE_RECORD)
-
-    @classmethod
-    def guarantee(cls, process: NoisySGD) -> GaussianGuarantee:
-        require(cls.applies(process))
-        assert isinstance(process.sampling, _EPOCHWISE)
-        visits = -(-process.steps // process.sampling.batches_per_epoch)
-        if isinstance(process.sampling, RandomAllocationSampling):
-            visits *= process.sampling.joins
-        cyclic = isinstance(process.sampling, CyclicSampling)
+    def proved(cls, process: NoisySGD) -> GaussianGuarantee:
+        sampling: Any = process.sampling
+        visits = -(-process.steps // sampling.batches_per_epoch)
+        if isinstance(sampling, RandomAllocationSampling):
+            visits *= sampling.joins
+        cyclic = isinstance(sampling, CyclicSampling)
         mu = math.sqrt(visits) * process.step_mu if visits else 0.0
         return GaussianGuarantee(
             mu, process.adjacency, Validity.EXACT if cyclic else Validity.BOUND
         )
 
 
-_EPOCHWISE = (CyclicSampling, ShuffledSampling, BallsInBinsSampling, RandomAllocationSampling)
-
-
 _TRIED = 20  # places of c
-
-
 _SLACK, _REACH = 1e-12, (0.05, 2.5)
-
-
 _RAREST = 1e-300  # a test is no better for a false alarm that is taken as more likely
 
 

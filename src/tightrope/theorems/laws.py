@@ -25,17 +25,17 @@ from tightrope.process import (
 from tightrope.theorems.base import (
     ONE_RECORD,
     PRESENCE,
+    Proved,
     Refusal,
     Source,
     foreign,
     other_neighbours,
-    require,
 )
 from tightrope.validate import FloatArray
 
 
 @final
-class ListedLaws:
+class ListedLaws(Proved):
     """Releases of finitely many outcomes whose two laws are listed.
 
     Statement: with the probabilities p_i and q_i of outcome i on two neighbours, the loss is
@@ -60,20 +60,19 @@ class ListedLaws:
     SOURCE = Source("Zhu, Dong, Wang 2022", "Section 3", "zdw22")
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    OF = (DeclaredPair, CutDiscreteGaussianMechanism, SampledRelease)
+    ABOUT = "DeclaredPair, a sample of it or CutDiscreteGaussianMechanism"
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, DeclaredPair | CutDiscreteGaussianMechanism):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        if isinstance(process, SampledRelease) and isinstance(process.release, DeclaredPair):
-            return other_neighbours(cls.NAME, process, (Adjacency.ADD_OR_REMOVE,))
-        return foreign(
-            cls.NAME, "DeclaredPair, a sample of it or CutDiscreteGaussianMechanism", process
-        )
+    def condition(cls, process: Process) -> Refusal | None:
+        if not isinstance(process, SampledRelease):
+            return None
+        if not isinstance(process.release, DeclaredPair):
+            return foreign(cls.NAME, cls.ABOUT, process)
+        return other_neighbours(cls.NAME, process, (Adjacency.ADD_OR_REMOVE,))
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: Process) -> Guarantee:
         if isinstance(process, DeclaredPair):
             return _declared(process)
         if isinstance(process, SampledRelease):
@@ -145,7 +144,7 @@ def _cut_gaussian(process: CutDiscreteGaussianMechanism) -> Guarantee:
 
 
 @final
-class MixtureOfGaussiansTheorem:
+class MixtureOfGaussiansTheorem(Proved):
     """Gaussian noise on a sum that a record moves by a random amount, with any weights.
 
     Statement: if a record moves the sum by c_i with probability p_i, c_i >= 0, one release is
@@ -168,19 +167,11 @@ class MixtureOfGaussiansTheorem:
 
     NAME = "Mixture of Gaussians"
     SOURCE = Source("Choquette-Choo et al. 2023", "Lemma 4.4", "cgst23")
-    VALIDITY = Validity.BOUND
     RELATIONS = PRESENCE
+    OF = (MixtureOfGaussians,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, MixtureOfGaussians):
-            return other_neighbours(cls.NAME, process, PRESENCE)
-        return foreign(cls.NAME, "MixtureOfGaussians", process)
-
-    @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, MixtureOfGaussians)
+    def proved(cls, process: MixtureOfGaussians) -> Guarantee:
         known = [
             (c, p) for c, p in zip(process.sensitivities, process.chances, strict=True) if p > 0.0
         ]
@@ -197,14 +188,8 @@ class MixtureOfGaussiansTheorem:
 
 
 _LARGEST_MU, _LARGEST_LOSS = 20.0, 500.0
-
-
 _UNITS, _FEW, _HALVINGS = 5e-16, 16.0, 80
-
-
 _FARTHEST = 60.0  # deviations beyond the largest move: less than 1e-780 is there
-
-
 _POINTS, _FAINTEST = 4000, 1e-25  # of the grid, and delta at its end
 
 

@@ -10,9 +10,10 @@ from typing import Any, final
 import numpy as np
 from scipy.special import ndtr
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import AbstractLossPair, DiscretePair
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.process import (
@@ -27,7 +28,13 @@ from tightrope.process import (
     Process,
     parts_of,
 )
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, other_neighbours, require
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    Estimated,
+    Refusal,
+    Source,
+    other_neighbours,
+)
 from tightrope.theorems.composition import NoiseScheduleExact
 from tightrope.theorems.releases import Declared, GaussianGdpDrs19, SingleReleasesExact
 from tightrope.theorems.sampling import PoissonGaussianExactZdw22, SampledGaussianReplaceDrs19
@@ -35,7 +42,7 @@ from tightrope.validate import FloatArray
 
 
 @final
-class SampledGaussianCltBdls19:
+class SampledGaussianCltBdls19(Estimated):
     """Central limit theorem: many sampled steps look like one Gaussian mechanism.
 
     Statement: if rate * sqrt(steps) -> nu, the composed trade-off function tends to G_mu with
@@ -55,13 +62,12 @@ class SampledGaussianCltBdls19:
 
     NAME = "Central limit theorem (GDP)"
     SOURCE = Source("Bu, Dong, Long, Su 2019", "Theorem 5", "bdls19")
-    VALIDITY = Validity.ESTIMATE
     RELATIONS = ONE_RECORD
 
     @classmethod
     def applies(cls, process: Process) -> Refusal | None:
         if isinstance(process, (GaussianMechanism, DeclaredGaussianDP)):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
+            return other_neighbours(cls.NAME, process, cls.RELATIONS)
         if isinstance(process, NoiseSchedule):
             return cls.applies(NoisySGD(process.sampling, 1.0, 1, process.adjacency))
         if not isinstance(process, NoisySGD):
@@ -71,7 +77,7 @@ class SampledGaussianCltBdls19:
                 "foreign",
             )
         if isinstance(process.sampling, (PoissonSampling, FullBatch)):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
+            return other_neighbours(cls.NAME, process, cls.RELATIONS)
         if isinstance(process.sampling, FixedSizeSampling):
             if process.adjacency is Adjacency.REPLACE_ONE:
                 return None
@@ -85,8 +91,7 @@ class SampledGaussianCltBdls19:
         )
 
     @classmethod
-    def guarantee(cls, process: Process) -> Estimate:
-        require(cls.applies(process))
+    def proved(cls, process: Process) -> Estimate:  # type: ignore[override]
         return Estimate(GaussianGuarantee(clt_mu(process), process.adjacency), _WHY)
 
 
@@ -126,7 +131,7 @@ def _sqrt_expm1(square: float) -> float:
 
 
 @final
-class AsymmetricCltBdls19:
+class AsymmetricCltBdls19(Estimated):
     """Central limit theorem for any releases: together they look like one Gaussian mechanism.
 
     Statement: for releases with (possibly asymmetric) trade-off functions f_i, kl_i = int
@@ -147,7 +152,6 @@ class AsymmetricCltBdls19:
 
     NAME = "Central limit theorem, any releases"
     SOURCE = Source("Bu, Dong, Long, Su 2019", "Theorem 7", "bdls19")
-    VALIDITY = Validity.ESTIMATE
     RELATIONS = ONE_RECORD
 
     @classmethod
@@ -169,14 +173,12 @@ class AsymmetricCltBdls19:
             if not all(math.isfinite(moments(pair).variance_p) for pair, _ in components):
                 return Refusal(
                     f"{cls.NAME} needs losses with a finite variance; got {type(part).__name__}, "
-                    f"which "
-                    "has a positive delta of its own, or next to no noise."
+                    "which has a positive delta of its own, or next to no noise."
                 )
         return None
 
     @classmethod
-    def guarantee(cls, process: Process) -> Estimate:
-        require(cls.applies(process))
+    def proved(cls, process: Process) -> Estimate:  # type: ignore[override]
         found: list[tuple[LossMoments, int]] = []
         for part, times in parts_of(process).items():
             found += [(moments(pair), times * n) for pair, n in _components(part) or ()]

@@ -12,14 +12,18 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
-from tightrope.process import NoisySGD, Process
-from tightrope.theorems.base import Refusal, Source, require
-from tightrope.theorems.sampling import PoissonGaussianExactZdw22, closed_form, renyi_bound
+from tightrope.process import NoisySGD
+from tightrope.theorems.base import (
+    Estimated,
+    Refusal,
+    Source,
+)
+from tightrope.theorems.sampling import PoissonSteps, closed_form, renyi_bound
 from tightrope.validate import FloatArray
 
 
 @final
-class PoissonGaussianRdpMtz19:
+class PoissonGaussianRdpMtz19(PoissonSteps):
     """Renyi divergence of one Poisson-sampled Gaussian step (improved moments accountant).
 
     Statement: with r(s) = 1 + q (e^(mu s - mu^2/2) - 1), D_order = ln E_{N(0,1)}[r^order]/(order -
@@ -37,19 +41,9 @@ class PoissonGaussianRdpMtz19:
     SOURCE = Source(
         "Mironov, Talwar, Zhang 2019; Asoodeh et al. 2021", "Section 3; Theorem 3", "mtz19"
     )
-    VALIDITY = Validity.BOUND
-    RELATIONS = PoissonGaussianExactZdw22.RELATIONS
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = PoissonGaussianExactZdw22.applies(process)
-        return (
-            reason if reason is None else reason.renamed(PoissonGaussianExactZdw22.NAME, cls.NAME)
-        )
-
-    @classmethod
-    def guarantee(cls, process: NoisySGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Guarantee:
         return renyi_guarantee(process, route="optimal")
 
 
@@ -59,7 +53,7 @@ def renyi_guarantee(process: NoisySGD, route: str) -> Guarantee:
 
 
 @final
-class MomentsAccountantAcgmmtz16:
+class MomentsAccountantAcgmmtz16(PoissonSteps):
     """The moments accountant: the same Renyi divergences with the classical conversion.
 
     Statement: epsilon = min over orders of D_order + ln(1/delta)/(order - 1).
@@ -73,22 +67,14 @@ class MomentsAccountantAcgmmtz16:
 
     NAME = "Moments accountant"
     SOURCE = Source("Abadi et al. 2016", "Theorem 2", "acgmmtz16")
-    VALIDITY = Validity.BOUND
-    RELATIONS = PoissonGaussianRdpMtz19.RELATIONS
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = PoissonGaussianRdpMtz19.applies(process)
-        return reason if reason is None else reason.renamed(PoissonGaussianRdpMtz19.NAME, cls.NAME)
-
-    @classmethod
-    def guarantee(cls, process: NoisySGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Guarantee:
         return renyi_guarantee(process, route="classical")
 
 
 @final
-class PoissonGaussianRdpClosedMtz19:
+class PoissonGaussianRdpClosedMtz19(PoissonSteps):
     """A closed-form Renyi bound of the sampled Gaussian.
 
     Statement: D_order <= 2 q^2 order / s^2 with s the noise multiplier.
@@ -103,26 +89,20 @@ class PoissonGaussianRdpClosedMtz19:
 
     NAME = "Closed-form Renyi bound"
     SOURCE = Source("Mironov, Talwar, Zhang 2019", "Theorem 11", "mtz19")
-    VALIDITY = Validity.BOUND
-    RELATIONS = PoissonGaussianExactZdw22.RELATIONS
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = PoissonGaussianExactZdw22.applies(process)
-        if reason is not None:
-            return reason.renamed(PoissonGaussianExactZdw22.NAME, cls.NAME)
-        assert isinstance(process, NoisySGD)
-        if process.sampling.rate > 0.2 or process.noise_multiplier < 4.0:
+    def condition(cls, process: NoisySGD) -> Refusal | None:
+        reason = super().condition(process)
+        if reason is None and (process.sampling.rate > 0.2 or process.noise_multiplier < 4.0):
             return Refusal(
                 f"{cls.NAME} needs rate <= 1/5 and noise_multiplier >= 4; got rate = "
                 f"{process.sampling.rate:g} and noise_multiplier = {process.noise_multiplier:g}. "
                 "Use the exact Renyi divergence instead; it needs no such condition."
             )
-        return None
+        return reason
 
     @classmethod
-    def guarantee(cls, process: NoisySGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Guarantee:
         if process.sampling.rate == 0.0 or process.steps == 0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.BOUND)
         term = ClosedFormTerm(process.sampling.rate, process.noise_multiplier)
@@ -153,7 +133,7 @@ class ClosedFormTerm:
 
 
 @final
-class PoissonGaussianRdpAbadi16:
+class PoissonGaussianRdpAbadi16(PoissonSteps, Estimated):
     """The approximation rho = q^2/((1-q) s^2) of the first moments accountant.
 
     Statement: D_order is about order * q^2/((1-q) s^2), s the noise multiplier: the leading term of
@@ -170,28 +150,21 @@ class PoissonGaussianRdpAbadi16:
 
     NAME = "Leading-term moments (Abadi)"
     SOURCE = Source("Abadi et al. 2016", "Lemma 3, remainder dropped", "acgmmtz16")
-    VALIDITY = Validity.ESTIMATE
-    RELATIONS = PoissonGaussianExactZdw22.RELATIONS
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = PoissonGaussianExactZdw22.applies(process)
-        if reason is not None:
-            return reason.renamed(PoissonGaussianExactZdw22.NAME, cls.NAME)
-        assert isinstance(process, NoisySGD)
+    def condition(cls, process: NoisySGD) -> Refusal | None:
         q, s = process.sampling.rate, process.noise_multiplier
-        if s < 1.0 or q * s >= 1.0 / 16.0:
+        reason = super().condition(process)
+        if reason is None and (s < 1.0 or q * s >= 1.0 / 16.0):
             return Refusal(
                 f"{cls.NAME} needs noise_multiplier >= 1 and rate < 1/(16 noise_multiplier); got "
-                f"rate = "
-                f"{q:g} and noise_multiplier = {s:g}, where it can understate the divergence a "
-                "thousandfold. Use the exact analysis."
+                f"rate = {q:g} and noise_multiplier = {s:g}, where it can understate the "
+                "divergence a thousandfold. Use the exact analysis."
             )
-        return None
+        return reason
 
     @classmethod
-    def guarantee(cls, process: NoisySGD) -> Estimate:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Estimate:  # type: ignore[override]
         if process.sampling.rate == 0.0 or process.steps == 0:
             return Estimate(GaussianGuarantee(0.0, process.adjacency), _WHY)
         term = LeadingTerm(process.sampling.rate, process.noise_multiplier)

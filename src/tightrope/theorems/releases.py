@@ -44,12 +44,19 @@ from tightrope.process import (
     ShuffledSampling,
     TreeAggregation,
 )
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
-from tightrope.theorems.discrete_gaussian import close_gaussians, is_wide
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    Proved,
+    Refusal,
+    Source,
+    foreign,
+    other_neighbours,
+)
+from tightrope.theorems.discrete_gaussian import of_many_points
 
 
 @final
-class GaussianGdpDrs19:
+class GaussianGdpDrs19(Proved):
     """The Gaussian mechanism is Gaussian DP.
 
     Statement: releasing a query plus N(0, s^2) is mu-GDP with mu = sensitivity / s, attained. A
@@ -66,23 +73,22 @@ class GaussianGdpDrs19:
     SOURCE = Source("Dong, Roth, Su 2019", "Theorem 2.7", "drs19")
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    OF = (GaussianMechanism, NoisySGD)
+    ABOUT = "a Gaussian mechanism or noisy SGD"
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
+    def condition(cls, process: GaussianMechanism | NoisySGD) -> Refusal | None:
         if isinstance(process, GaussianMechanism):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        if isinstance(process, NoisySGD):
-            if isinstance(process.sampling, _ALL_AT_RATE_ONE) and process.sampling.rate == 1.0:
-                return other_neighbours(cls.NAME, process, ONE_RECORD)
-            return Refusal(
-                f"{cls.NAME} needs every record in every step; got {process.sampling}. "
-                "Use the sampled Gaussian analyses."
-            )
-        return foreign(cls.NAME, "a Gaussian mechanism or noisy SGD", process)
+            return None
+        if isinstance(process.sampling, _ALL_AT_RATE_ONE) and process.sampling.rate == 1.0:
+            return None
+        return Refusal(
+            f"{cls.NAME} needs every record in every step; got {process.sampling}. "
+            "Use the sampled Gaussian analyses."
+        )
 
     @classmethod
-    def guarantee(cls, process: GaussianMechanism | NoisySGD) -> GaussianGuarantee:
-        require(cls.applies(process))
+    def proved(cls, process: GaussianMechanism | NoisySGD) -> GaussianGuarantee:
         if isinstance(process, NoisySGD):
             mu = process.step_mu * math.sqrt(process.steps)
             return GaussianGuarantee(
@@ -106,7 +112,7 @@ _ALL_AT_RATE_ONE = (
 
 
 @final
-class SingleReleasesExact:
+class SingleReleasesExact(Proved):
     """Laplace noise, discrete Laplace and Gaussian noise and randomised response, exactly.
 
     Statement: each is dominated by, and attains, one pair of output laws: Laplace(0, b) against
@@ -130,30 +136,25 @@ class SingleReleasesExact:
     SOURCE = Source("Zhu, Dong, Wang 2022", "Section 3", "zdw22")
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    ABOUT = "Laplace noise, discrete Laplace and Gaussian noise, and randomised response"
 
     @classmethod
     def applies(cls, process: Process) -> Refusal | None:
         if isinstance(process, RandomizedResponse) and process.adjacency not in _ANSWERED:
             return Refusal(
                 f"{cls.NAME}: randomised response compares two answers of one person, or an answer "
-                f"with a "
-                f"null record's, so it needs replace-one or zero-out neighbours; got "
+                f"with a null record's, so it needs replace-one or zero-out neighbours; got "
                 f"{process.adjacency}. Declare Adjacency.REPLACE_ONE.",
                 "neighbours",
             )
         if type(process) in _PAIRS:
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return Refusal(
-            f"{cls.NAME} covers Laplace noise, discrete Laplace and Gaussian noise, and randomised "
-            f"response; got {type(process).__name__}.",
-            "foreign",
-        )
+            return other_neighbours(cls.NAME, process, cls.RELATIONS)
+        return foreign(cls.NAME, cls.ABOUT, process)
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: Process) -> Guarantee:
         if isinstance(process, DiscreteGaussianMechanism) and process.sigma > 0.0:
-            wide = _wide_discrete_gaussian(process)
+            wide = of_many_points(process.sigma, process.sensitivity, process.adjacency)
             if wide is not None:
                 return wide
         if isinstance(process, RandomizedResponse) and process.adjacency is Adjacency.ZERO_OUT:
@@ -164,35 +165,7 @@ class SingleReleasesExact:
         return LossGuarantee((((pair, 1),),), process.adjacency, Validity.EXACT)
 
 
-_FAR = 10**6  # points
-
-
 _ANSWERED = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)  # both have an answer to compare
-
-
-def _laplace(process: LaplaceMechanism) -> AbstractLossPair | None:
-    return LaplacePair(process.noise_multiplier) if process.noise_multiplier > 0 else None
-
-
-def _discrete_laplace(process: DiscreteLaplaceMechanism) -> AbstractLossPair | None:
-    return discrete_laplace_pair(process.decay, process.sensitivity)
-
-
-def _wide_discrete_gaussian(process: DiscreteGaussianMechanism) -> Guarantee | None:
-    """Of more points than are to be listed; None where there are fewer."""
-    sigma, moved = process.sigma, process.sensitivity
-    if is_wide(sigma, moved):
-        below, above = close_gaussians(sigma, moved)
-        return LossGuarantee((above,), process.adjacency, Validity.BOUND, attained=(below,))
-    if moved < _FAR:
-        return None
-    rho = 0.5 * (moved / sigma) ** 2 * (1.0 + 1e-14)
-    return RenyiGuarantee(RenyiCurve.of(LinearTerm(rho)), process.adjacency)
-
-
-def _discrete_gaussian(process: DiscreteGaussianMechanism) -> AbstractLossPair | None:
-    sigma, step = process.sigma, process.sensitivity
-    return discrete_gaussian_pair(sigma, step) if sigma > 0 else None
 
 
 def _response(process: RandomizedResponse) -> AbstractLossPair | None:
@@ -216,15 +189,17 @@ def _response_of_null(process: RandomizedResponse) -> Guarantee:
 
 # the dominating pair; each of these is its own mirror image, so one order suffices
 _PAIRS: dict[type, Callable[[Any], AbstractLossPair | None]] = {
-    LaplaceMechanism: _laplace,
-    DiscreteLaplaceMechanism: _discrete_laplace,
-    DiscreteGaussianMechanism: _discrete_gaussian,
+    LaplaceMechanism: lambda p: LaplacePair(p.noise_multiplier) if p.noise_multiplier > 0 else None,
+    DiscreteLaplaceMechanism: lambda p: discrete_laplace_pair(p.decay, p.sensitivity),
+    DiscreteGaussianMechanism: lambda p: (
+        discrete_gaussian_pair(p.sigma, p.sensitivity) if p.sigma > 0 else None
+    ),
     RandomizedResponse: _response,
 }
 
 
 @final
-class ExponentialMechanismDdr20:
+class ExponentialMechanismDdr20(Proved):
     """The exponential mechanism, by its bounded range.
 
     Statement: a release whose log-likelihood ratios between neighbours span at most e (they lie in
@@ -248,19 +223,11 @@ class ExponentialMechanismDdr20:
 
     NAME = "Exponential mechanism, bounded range"
     SOURCE = Source("Dong, Durfee, Rogers 2020", "Lemma 3.4", "ddr20")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (ExponentialMechanism,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, ExponentialMechanism):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "ExponentialMechanism", process)
-
-    @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, ExponentialMechanism)
+    def proved(cls, process: ExponentialMechanism) -> Guarantee:
         if process.epsilon == 0.0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
         orders = (((BoundedRangePair(process.epsilon), 1),),)
@@ -268,7 +235,7 @@ class ExponentialMechanismDdr20:
 
 
 @final
-class PermuteAndFlipTheorem:
+class PermuteAndFlipTheorem(Proved):
     """Permute-and-flip, by Laplace noise.
 
     Statement: permute-and-flip of parameter epsilon is dominated by Laplace(0, 1) against
@@ -296,19 +263,11 @@ class PermuteAndFlipTheorem:
 
     NAME = "Permute-and-flip, as Laplace noise"
     SOURCE = Source("McKenna, Sheldon 2020; Ding et al. 2021", "and the page's proof", "ms20")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (PermuteAndFlip,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, PermuteAndFlip):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "PermuteAndFlip", process)
-
-    @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, PermuteAndFlip)
+    def proved(cls, process: PermuteAndFlip) -> Guarantee:
         if process.epsilon == 0.0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
         orders = (((LaplacePair((1.0 - 1e-15) / process.epsilon), 1),),)
@@ -316,7 +275,7 @@ class PermuteAndFlipTheorem:
 
 
 @final
-class TreeAggregationTheorem:
+class TreeAggregationTheorem(Proved):
     """The noisy sums of a binary tree of batches.
 
     Statement: with L leaves a record is in at most 1 + floor(log2 L) released nodes, all above one
@@ -339,17 +298,10 @@ class TreeAggregationTheorem:
     SOURCE = Source("Kairouz et al. 2021", "Section 3", "kmstx21")
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    OF = (TreeAggregation,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, TreeAggregation):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "TreeAggregation", process)
-
-    @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, TreeAggregation)
+    def proved(cls, process: TreeAggregation) -> Guarantee:
         if process.noise_multiplier == 0.0:
             return GaussianGuarantee(math.inf, process.adjacency, Validity.BOUND)
         mu = process.adjacency.moved * math.sqrt(process.depth) / process.noise_multiplier
@@ -357,7 +309,7 @@ class TreeAggregationTheorem:
 
 
 @final
-class Declared:
+class Declared(Proved):
     """Releases whose guarantee is declared by whoever made them.
 
     Statement: a release that is (epsilon, delta)-DP, Renyi DP, mu-GDP or zCDP for the declared
@@ -372,18 +324,12 @@ class Declared:
 
     NAME = "Declared guarantee"
     SOURCE = Source("the declaration", "taken at its word", "declared")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (DeclaredApproxDP, DeclaredGaussianDP, DeclaredRenyi, DeclaredZeroConcentrated)
+    ABOUT = "declared releases"
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, _DECLARED):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "declared releases", process)
-
-    @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: Process) -> Guarantee:
         if isinstance(process, DeclaredApproxDP):
             return ApproxGuarantee(process.epsilon, process.delta, process.adjacency)
         if isinstance(process, DeclaredGaussianDP):
@@ -394,6 +340,3 @@ class Declared:
             assert isinstance(process, DeclaredZeroConcentrated)
             term = LinearTerm(process.rho, process.xi)
         return RenyiGuarantee(RenyiCurve.of(term), process.adjacency)
-
-
-_DECLARED = (DeclaredApproxDP, DeclaredGaussianDP, DeclaredRenyi, DeclaredZeroConcentrated)

@@ -29,16 +29,21 @@ from tightrope.process import (
     DiscreteGaussianMechanism,
     DiscreteLaplaceMechanism,
     LaplaceMechanism,
-    Process,
     SampledRelease,
 )
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
-from tightrope.theorems.discrete_gaussian import close_gaussians, is_wide
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    Proved,
+    Refusal,
+    Source,
+    foreign,
+)
+from tightrope.theorems.discrete_gaussian import of_many_points
 from tightrope.validate import FloatArray
 
 
 @final
-class PoissonReleasesExact:
+class PoissonReleasesExact(Proved):
     """Laplace noise, and discrete noise on whole numbers, on a Poisson sample, exactly.
 
     Statement: let X be symmetric noise with a log-concave law (Laplace; discrete Laplace or
@@ -83,17 +88,15 @@ class PoissonReleasesExact:
     )
     VALIDITY = Validity.EXACT
     RELATIONS = ONE_RECORD
+    OF = (SampledRelease,)
+    ABOUT = "SampledRelease of Laplace or discrete noise"
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, SampledRelease) and type(process.release) in _PAIRS:
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "SampledRelease of Laplace or discrete noise", process)
+    def condition(cls, process: SampledRelease) -> Refusal | None:
+        return None if type(process.release) in _PAIRS else foreign(cls.NAME, cls.ABOUT, process)
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, SampledRelease)
+    def proved(cls, process: SampledRelease) -> Guarantee:
         release, rate = process.release, process.rate
         if rate == 0.0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
@@ -105,7 +108,9 @@ class PoissonReleasesExact:
         if isinstance(release, LaplaceMechanism) and release.noise_multiplier * _LARGEST < 1.0:
             return _by_epsilon(process)
         if isinstance(release, DiscreteGaussianMechanism):
-            wide = _wide_discrete_gaussian(release, rate, process.adjacency)
+            relation = process.adjacency
+            apart = (rate, _ORDERS[relation], relation.moved)
+            wide = of_many_points(release.sigma, release.sensitivity, relation, *apart)
             if wide is not None:
                 return wide
         make = _PAIRS[type(release)]
@@ -113,15 +118,8 @@ class PoissonReleasesExact:
         return LossGuarantee(orders, process.adjacency, Validity.EXACT)
 
 
-_FAR = 10**6  # points of discrete noise
-
-
 _LARGEST = 40.0  # loss of one Laplace release
-
-
 _Sides = tuple[bool, bool]  # is the record in P, in Q?
-
-
 _REMOVED, _REPLACED = ((True, False), (False, True)), ((True, True),)
 
 
@@ -130,22 +128,6 @@ _ORDERS: dict[Adjacency, tuple[_Sides, ...]] = {
     Adjacency.REPLACE_ONE: _REPLACED,
     Adjacency.ZERO_OUT: _REMOVED,  # a null record adds what an absent one does
 }
-
-
-def _wide_discrete_gaussian(
-    release: DiscreteGaussianMechanism, rate: float, relation: Adjacency
-) -> Guarantee | None:
-    """Of more points than are to be listed (theorems/discrete_gaussian); None where fewer."""
-    sigma, moved = release.sigma, release.sensitivity
-    if is_wide(sigma, moved):
-        ends = [close_gaussians(sigma, moved, rate, *sides) for sides in _ORDERS[relation]]
-        below, above = zip(*ends, strict=True)
-        return LossGuarantee(above, relation, Validity.BOUND, attained=below)
-    if moved < _FAR:
-        return None
-    links = 2.0 if relation is Adjacency.REPLACE_ONE else 1.0
-    rho = 0.5 * (links * moved / sigma) ** 2 * (1.0 + 1e-14)  # a sample loses no more than all
-    return RenyiGuarantee(RenyiCurve.of(LinearTerm(rho)), relation)
 
 
 def _by_epsilon(process: SampledRelease) -> Guarantee:
@@ -163,27 +145,19 @@ def _laplace(release: LaplaceMechanism, rate: float, sides: _Sides) -> AbstractL
     return LaplaceMixturePair(rate, release.noise_multiplier, *sides)
 
 
-def _discrete_laplace(
-    release: DiscreteLaplaceMechanism, rate: float, sides: _Sides
-) -> AbstractLossPair:
-    return discrete_laplace_pair(release.decay, release.sensitivity, rate, *sides)
-
-
-def _discrete_gaussian(
-    release: DiscreteGaussianMechanism, rate: float, sides: _Sides
-) -> AbstractLossPair:
-    return discrete_gaussian_pair(release.sigma, release.sensitivity, rate, *sides)
-
-
 _PAIRS: dict[type, Callable[[Any, float, _Sides], AbstractLossPair]] = {
     LaplaceMechanism: _laplace,
-    DiscreteLaplaceMechanism: _discrete_laplace,
-    DiscreteGaussianMechanism: _discrete_gaussian,
+    DiscreteLaplaceMechanism: lambda r, rate, sides: discrete_laplace_pair(
+        r.decay, r.sensitivity, rate, *sides
+    ),
+    DiscreteGaussianMechanism: lambda r, rate, sides: discrete_gaussian_pair(
+        r.sigma, r.sensitivity, rate, *sides
+    ),
 }
 
 
 @final
-class PoissonZeroConcentrated:
+class PoissonZeroConcentrated(Proved):
     """A release known by zero-concentrated DP, on a Poisson sample of the records.
 
     Statement: the release is (xi, rho)-zCDP when a record is added or removed; a batch takes each
@@ -218,21 +192,17 @@ class PoissonZeroConcentrated:
 
     NAME = "Zero-concentrated release on a Poisson sample"
     SOURCE = Source("Zhu, Wang 2019; Tightrope", "the expansion; the proof on its page", "zw19")
-    VALIDITY = Validity.BOUND
     RELATIONS = (Adjacency.ADD_OR_REMOVE,)
+    OF = (SampledRelease,)
+    ABOUT = "SampledRelease of DeclaredZeroConcentrated"
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, SampledRelease) or not isinstance(
-            process.release, DeclaredZeroConcentrated
-        ):
-            return foreign(cls.NAME, "SampledRelease of DeclaredZeroConcentrated", process)
-        return other_neighbours(cls.NAME, process, cls.RELATIONS)
+    def condition(cls, process: SampledRelease) -> Refusal | None:
+        known = isinstance(process.release, DeclaredZeroConcentrated)
+        return None if known else foreign(cls.NAME, cls.ABOUT, process)
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, SampledRelease)
+    def proved(cls, process: SampledRelease) -> Guarantee:
         release, rate = process.release, process.rate
         assert isinstance(release, DeclaredZeroConcentrated)
         if rate == 0.0 or release.rho == release.xi == 0.0:
@@ -243,11 +213,7 @@ class PoissonZeroConcentrated:
 
 
 _SPLITS = np.linspace(0.05, 0.95, 37)[:, None]  # x
-
-
 _POWERS = np.concatenate([np.arange(1.0, 33.0), np.geomspace(34.0, 1e4, 60)])  # s
-
-
 _WHOLE_ORDERS = (*range(2, 65), *range(72, 257, 8), *range(288, 1025, 32))
 
 

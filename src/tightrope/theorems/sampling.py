@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 from typing import Any, final
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import PairsTerm, RenyiCurve, RenyiGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     Direction,
@@ -25,23 +26,36 @@ from tightrope.process import (
     FixedSizeSampling,
     NoisySGD,
     PoissonSampling,
-    Process,
     TruncatedPoissonSampling,
 )
 from tightrope.theorems.base import (
     ONE_RECORD,
     PRESENCE,
     REPLACED,
+    Proved,
     Refusal,
     Source,
-    foreign,
-    other_neighbours,
-    require,
 )
 
 
+class PoissonSteps(Proved):
+    """Theorems about Gaussian noise on Poisson batches, for a record that is there or not."""
+
+    RELATIONS = PRESENCE
+
+    @classmethod
+    def condition(cls, process: NoisySGD) -> Refusal | None:
+        if isinstance(process.sampling, PoissonSampling):
+            return None
+        return Refusal(
+            f"{cls.NAME} needs Poisson sampling, where records join a batch independently; got "
+            f"{process.sampling}. Other schemes can lose several times more privacy: train with a "
+            "Poisson sampler, or use the analysis of the scheme you run."
+        )
+
+
 @final
-class PoissonGaussianExactZdw22:
+class PoissonGaussianExactZdw22(PoissonSteps):
     """One Poisson-sampled Gaussian step, exactly.
 
     Statement: with rate q and mu = 1/noise_multiplier, the step is dominated by, and attains, the
@@ -65,32 +79,9 @@ class PoissonGaussianExactZdw22:
     NAME = "Poisson-sampled Gaussian, exact"
     SOURCE = Source("Zhu, Dong, Wang 2022", "Theorem 11", "zdw22")
     VALIDITY = Validity.EXACT
-    RELATIONS = PRESENCE
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, NoisySGD):
-            return foreign(cls.NAME, "noisy SGD", process)
-        if not isinstance(process.sampling, PoissonSampling):
-            return Refusal(
-                f"{cls.NAME} needs Poisson sampling, where records join a batch independently; got "
-                f"{process.sampling}. Other schemes can lose several times more privacy: train "
-                f"with a "
-                "Poisson sampler, or use the analysis of the scheme you run."
-            )
-        if process.adjacency not in PRESENCE:
-            return Refusal(
-                f"{cls.NAME} needs add-or-remove or zero-out neighbours (its pair compares a "
-                f"record's "
-                f"presence with its absence); got {process.adjacency}. Declare "
-                "Adjacency.ADD_OR_REMOVE, or use the replace-one analysis.",
-                "neighbours",
-            )
-        return None
-
-    @classmethod
-    def guarantee(cls, process: NoisySGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Guarantee:
         closed = closed_form(process)
         if closed is not None:
             return closed
@@ -148,7 +139,7 @@ def renyi_bound(process: NoisySGD, route: str) -> RenyiGuarantee:
 
 
 @final
-class SampledGaussianReplaceDrs19:
+class SampledGaussianReplaceDrs19(Proved):
     """Sampled Gaussian steps when one record is replaced.
 
     Statement: with rate q and noise_multiplier s (relative to the clip norm) a step is
@@ -187,34 +178,28 @@ class SampledGaussianReplaceDrs19:
 
     NAME = "Sampled Gaussian, replace-one"
     SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
-    VALIDITY = Validity.BOUND
     RELATIONS = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, NoisySGD):
-            return foreign(cls.NAME, "noisy SGD", process)
+    def condition(cls, process: NoisySGD) -> Refusal | None:
         if not isinstance(process.sampling, (FixedSizeSampling, PoissonSampling)):
             return Refusal(
                 f"{cls.NAME} needs batches drawn afresh for every step (fixed-size or Poisson); "
-                f"got "
-                f"{process.sampling}. Epoch-wise schemes have analyses of their own."
+                f"got {process.sampling}. Epoch-wise schemes have analyses of their own."
             )
         fixed = isinstance(process.sampling, FixedSizeSampling)
-        if process.adjacency not in (cls.RELATIONS if fixed else REPLACED):
-            return Refusal(
-                f"{cls.NAME} needs replace-one neighbours; got {process.adjacency}. With batches "
-                f"of fixed "
-                "size the dataset's size is public, so a record can only be replaced, or zeroed: "
-                "declare Adjacency.REPLACE_ONE (--adjacency replace-one), or sample with "
-                "PoissonSampling.",
-                "neighbours",
-            )
-        return None
+        if process.adjacency in (cls.RELATIONS if fixed else REPLACED):
+            return None
+        return Refusal(
+            f"{cls.NAME} needs replace-one neighbours; got {process.adjacency}. With batches of "
+            "fixed size the dataset's size is public, so a record can only be replaced, or zeroed: "
+            "declare Adjacency.REPLACE_ONE (--adjacency replace-one), or sample with "
+            "PoissonSampling.",
+            "neighbours",
+        )
 
     @classmethod
-    def guarantee(cls, process: NoisySGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Guarantee:
         rate, steps = process.sampling.rate, process.steps
         if rate == 0.0 or steps == 0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
@@ -241,7 +226,7 @@ def _attained(process: NoisySGD) -> tuple[Components, ...]:
 
 
 @final
-class PoissonReplaceOneExact:
+class PoissonReplaceOneExact(Proved):
     """Poisson-sampled Gaussian steps when one record is replaced, exactly.
 
     Statement: with rate q and noise_multiplier s (relative to the clip norm, taken as 1) a step is
@@ -305,20 +290,13 @@ class PoissonReplaceOneExact:
     RELATIONS = REPLACED
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, NoisySGD):
-            return foreign(cls.NAME, "noisy SGD", process)
-        if not isinstance(process.sampling, PoissonSampling):
-            return Refusal(f"{cls.NAME} needs Poisson sampling; got {process.sampling}.")
-        if process.adjacency not in REPLACED:
-            return Refusal(
-                f"{cls.NAME} needs replace-one neighbours; got {process.adjacency}.", "neighbours"
-            )
-        return None
+    def condition(cls, process: NoisySGD) -> Refusal | None:
+        if isinstance(process.sampling, PoissonSampling):
+            return None
+        return Refusal(f"{cls.NAME} needs Poisson sampling; got {process.sampling}.")
 
     @classmethod
-    def guarantee(cls, process: NoisySGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisySGD) -> Guarantee:
         rate, steps, moved = process.sampling.rate, process.steps, process.step_mu
         if rate == 0.0 or steps == 0:
             return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
@@ -339,7 +317,7 @@ class PoissonReplaceOneExact:
 
 
 @final
-class TruncatedPoisson:
+class TruncatedPoisson(Proved):
     """Poisson batches that are cut to a largest size.
 
     Statement: every record joins a batch with probability q; of a batch of more than B a uniform
@@ -376,23 +354,11 @@ class TruncatedPoisson:
 
     NAME = "Poisson batches cut at a largest size"
     SOURCE = Source("Ganesh et al. 2025", "public mixture of two sampled Gaussians", "g25")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    SAMPLING = (TruncatedPoissonSampling,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, NoisySGD):
-            return foreign(cls.NAME, "noisy SGD", process)
-        if not isinstance(process.sampling, TruncatedPoissonSampling):
-            return Refusal(
-                f"{cls.NAME} needs TruncatedPoissonSampling; got {process.sampling}.", "foreign"
-            )
-        return other_neighbours(cls.NAME, process, ONE_RECORD)
-
-    @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, NoisySGD)
+    def proved(cls, process: NoisySGD) -> Guarantee:
         sampling = _sampling(process)
         rate, mu, steps = sampling.join_rate, process.step_mu, process.steps
         if rate == 0.0 or steps == 0 or sampling.largest_batch == 0:
@@ -419,8 +385,6 @@ _DIRECTIONS: tuple[Direction, ...] = ("remove", "add")
 
 
 _NEARLY_ALL = 1.0 - 2.0**-53  # weighs 1e-15 at most where it stands for 1: see `cut`
-
-
 _SMALLEST, _UP = 1e-300, 1.0 + 4e-15
 
 
@@ -462,11 +426,15 @@ def _cut_pairs(process: NoisySGD, tau: float, kept: float) -> list[AbstractLossP
 
 
 def _cut_attained(process: NoisySGD) -> tuple[Components, ...]:
-    """The other gradients are 0: only whether the record is kept counts, rounded down."""
+    """The other gradients are 0: only whether the record is kept counts, rounded down.
+
+    A record may be replaced by one whose gradient is 0 too, which is easier to compose.
+    """
     rate, mu = process.sampling.rate * (1.0 - 4e-15), 1.0 / process.noise_multiplier
+    pairs: list[AbstractLossPair] = [SampledGaussianPair(rate, mu, d) for d in _DIRECTIONS]
     if process.adjacency is Adjacency.REPLACE_ONE:
-        return (((GaussianMixturePair(rate, mu, 1, 1), process.steps),),)
-    return tuple(((SampledGaussianPair(rate, mu, d), process.steps),) for d in _DIRECTIONS)
+        pairs.insert(0, GaussianMixturePair(rate, mu, 1, 1))
+    return tuple(((pair, process.steps),) for pair in pairs)
 
 
 def _poisson(process: NoisySGD) -> Guarantee:

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian import delta_bounds
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -19,12 +19,10 @@ from tightrope.process import NegativeBinomialSelection, Process, RepeatAndSelec
 from tightrope.process.selection import PoissonSelection, mean_trials
 from tightrope.theorems.base import (
     ONE_RECORD,
+    Proved,
     Refusal,
     Source,
     Theorem,
-    foreign,
-    other_neighbours,
-    require,
 )
 from tightrope.theorems.discrete_gaussian import DiscreteGaussianVectorTheorem
 from tightrope.theorems.laws import ListedLaws
@@ -41,7 +39,7 @@ from tightrope.validate import FloatArray
 
 
 @final
-class PoissonSelectionPs22:
+class PoissonSelectionPs22(Proved):
     """The best of a secret Poisson number of private trials.
 
     Statement: if one trial (a result and its score) is (a, r)-Renyi DP and (e, d)-DP with exp(e) <=
@@ -58,24 +56,17 @@ class PoissonSelectionPs22:
 
     NAME = "Selection among a secret Poisson number of trials"
     SOURCE = Source("Papernot, Steinke 2022", "Theorem 6", "ps22")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (PoissonSelection,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, PoissonSelection):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "PoissonSelection", process)
-
-    @classmethod
-    def guarantee(cls, process: PoissonSelection) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: PoissonSelection) -> Guarantee:
         trial = GaussianGuarantee(process.trial_mu, process.adjacency)
         return selection_guarantee(trial, process.mean_trials)
 
 
 @final
-class PoissonSelectionProfile:
+class PoissonSelectionProfile(Proved):
     """The best of a secret Poisson number of private trials, by their privacy profile.
 
     Statement: if one trial (a result and its score) is mu-Gaussian DP with the profile d(eps), the
@@ -103,26 +94,17 @@ class PoissonSelectionProfile:
 
     NAME = "Selection among a secret Poisson number of trials, by their profile"
     SOURCE = Source("Koskela, Redberg, Wang 2024", "selection by profiles", "krw24")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (PoissonSelection,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, PoissonSelection):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "PoissonSelection", process)
-
-    @classmethod
-    def guarantee(cls, process: PoissonSelection) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: PoissonSelection) -> Guarantee:
         # by name, not as a closure: a fitted search is pickled with its guarantee
         bound = partial(_delta_upper, process.trial_mu, process.mean_trials)
         return ProfileGuarantee(bound, process.adjacency)
 
 
 _CELLS, _FIRST = 2000, 1e-9  # of the integral, and where the second cell begins
-
-
 _ROUNDING = 1e-12
 
 
@@ -148,7 +130,7 @@ def _most_moved(p: FloatArray, mu: float) -> FloatArray:
 
 
 @final
-class NegativeBinomialSelectionPs22:
+class NegativeBinomialSelectionPs22(Proved):
     """The best of a secret number of private trials, which has a truncated negative binomial law.
 
     Statement: one trial is (a, g(a))-Renyi DP for every order a. K trials are run, K from the
@@ -174,18 +156,11 @@ class NegativeBinomialSelectionPs22:
 
     NAME = "Selection among a secret negative binomial number of trials"
     SOURCE = Source("Papernot, Steinke 2022", "Theorem 2", "ps22")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (NegativeBinomialSelection,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if isinstance(process, NegativeBinomialSelection):
-            return other_neighbours(cls.NAME, process, ONE_RECORD)
-        return foreign(cls.NAME, "NegativeBinomialSelection", process)
-
-    @classmethod
-    def guarantee(cls, process: NegativeBinomialSelection) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NegativeBinomialSelection) -> Guarantee:
         trial = GaussianGuarantee(process.trial_mu, process.adjacency)
         gamma = process.gamma
         mean = max(process.mean_trials, mean_trials(process.shape, gamma)) * (1.0 + 1e-12)
@@ -193,7 +168,7 @@ class NegativeBinomialSelectionPs22:
 
 
 @final
-class RepeatAndSelectTheorem:
+class RepeatAndSelectTheorem(Proved):
     """The best of a secret number of runs of any release whose Renyi divergences are known.
 
     Statement: one trial (a result and its score) is (a, r(a))-Renyi DP for every order a, and (e,
@@ -213,27 +188,21 @@ class RepeatAndSelectTheorem:
 
     NAME = "Selection among a secret number of trials of any kind"
     SOURCE = Source("Papernot, Steinke 2022", "Theorems 2 and 6", "ps22")
-    VALIDITY = Validity.BOUND
     RELATIONS = ONE_RECORD
+    OF = (RepeatAndSelect,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, RepeatAndSelect):
-            return foreign(cls.NAME, "RepeatAndSelect", process)
+    def condition(cls, process: RepeatAndSelect) -> Refusal | None:
         unknown = [part for part in parts_of(process.trial) if _theorem(part) is None]
-        if unknown:
-            return Refusal(
-                f"{cls.NAME} needs trials of single releases, or of steps on Poisson or full "
-                f"batches; got "
-                f"{unknown[0]!r:.200}. Declare what is proved about it (DeclaredRenyi).",
-                "condition",
-            )
-        return other_neighbours(cls.NAME, process, ONE_RECORD)
+        if not unknown:
+            return None
+        return Refusal(
+            f"{cls.NAME} needs trials of single releases, or of steps on Poisson or full batches; "
+            f"got {unknown[0]!r:.200}. Declare what is proved about it (DeclaredRenyi)."
+        )
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, RepeatAndSelect)
+    def proved(cls, process: RepeatAndSelect) -> Guarantee:
         parts = parts_of(process.trial)
         trial = compose([_theorem(part).guarantee(part) for part in parts], list(parts.values()))
         if process.shape is None:

@@ -58,8 +58,6 @@ class StoppingTimes:
 # The share of delta that a length has which was named before the first step; the rest is for
 # going on beyond it.
 KEPT = 0.99
-
-
 _GROWTH, _LONGEST = 1.1, 2**40
 
 

@@ -1,4 +1,4 @@
-"""A budget of a ledger in other people's loops, over ranks, and in `tightrope convex fit`."""
+"""A budget of a ledger in other people's loops and over ranks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -14,10 +13,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
-from typer.testing import CliRunner  # noqa: E402
 
-from tightrope.errors import BudgetExceeded, InvalidInput  # noqa: E402
-from tightrope.ledger import Terms, Total, create_ledger, open_ledger  # noqa: E402
+from tightrope.errors import BudgetExceeded  # noqa: E402
+from tightrope.ledger import Terms, Total, create_ledger  # noqa: E402
 from tightrope.process import Adjacency  # noqa: E402
 from tightrope.train import Budget, FlatClip, GaussianNoise, PoissonSampler  # noqa: E402
 
@@ -129,28 +127,3 @@ def test_two_ranks_reserve_once(ledger: Any, torchrun: Any, tmp_path: Path) -> N
         tmp_path / "run" / "refused-1",
     ]
     assert settled(ledger) == [12, 3]
-
-
-def test_convex_fit(ledger: Any, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    from tightrope.cli.app import app
-
-    x = np.random.default_rng(0).uniform(-1, 1, (200, 2))
-    lines = [f"{a:.4f},{b:.4f},{'yes' if a > 0 else 'no'}" for a, b in x]
-    table = tmp_path / "table.csv"
-    table.write_text("\n".join(["age,income,bought", *lines]) + "\n")
-
-    def fit(epsilon: float, *more: str) -> Any:
-        usual = ["--target", "bought", "--epsilon", str(epsilon), "--data-norm", "2"]
-        out = ["--labels-public", "--out", str(tmp_path / f"out-{epsilon}" / "model.json")]
-        return CliRunner().invoke(app, ["convex", "fit", str(table), *usual, *out, *more])
-
-    at = ["--ledger", str(tmp_path / "ledger.db"), "--dataset", "rows"]
-    done = fit(1.0, *at)
-    assert done.exit_code == 0, done.output
-    refused = fit(20.0, *at)
-    assert isinstance(refused.exception, BudgetExceeded)
-    alone = fit(1.0, *at[:2])
-    assert isinstance(alone.exception, InvalidInput)
-    assert len(settled(ledger, "rows")) == 1 and settled(ledger, "rows") != [None]
-    assert open_ledger(tmp_path / "ledger.db").standing("rows").share > 0.0

@@ -21,9 +21,10 @@ from tightrope.theorems.last_iterate.bounded import (
     range_ratio,
 )
 from tightrope.theorems.last_iterate.descent import cyclic_squared_mu, full_batch_squared_mu
-from tightrope.theorems.last_iterate.langevin import RecursionTerm, rho
+from tightrope.theorems.last_iterate.langevin import RecursionTerm
 from tightrope.theorems.last_iterate.sampled import StopProfile, StopTerm, renyi_of_mixture
 from tightrope.theorems.last_iterate.steps import step_mu
+from tightrope_reproduce.formulas.langevin import rho
 from tightrope_reproduce.formulas.last_iterates import (
     corrected_stop_renyi,
     printed_shifts,

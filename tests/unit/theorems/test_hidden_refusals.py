@@ -46,7 +46,7 @@ from tightrope.theorems.last_iterate.descent import (
     HiddenHull,
     HiddenLocal,
 )
-from tightrope.theorems.last_iterate.langevin import HiddenLangevin, HiddenLangevinSampled
+from tightrope.theorems.last_iterate.langevin import HiddenLangevinSampled
 from tightrope.theorems.last_iterate.sampled import (
     HiddenSampled,
     HiddenSampledComposition,
@@ -56,6 +56,7 @@ from tightrope.theorems.last_iterate.sampled import (
     best_window,
     renyi_of_mixture,
 )
+from tightrope_reproduce.formulas.langevin import HiddenLangevin
 from tightrope_reproduce.formulas.last_iterates import renyi_by_lemma_25
 
 CONVEX = ConvexLoss(1.0, 4.0, 0.5)
@@ -130,7 +131,7 @@ def test_more_refusals():
     assert "start" in HiddenComposition.applies(replace(ITERATION, start_distance=1.0))
     assert "noise" in HiddenShiftRenyi.applies(replace(ITERATION, noise_scales=(1.0, 0.0)))
     assert "one of" in HiddenComposition.applies(SAMPLED)
-    assert "fixed size" in HiddenSampledComposition.applies(
+    assert "replace-one" in HiddenSampledComposition.applies(
         replace(SAMPLED, adjacency=Adjacency.ADD_OR_REMOVE)
     )
     assert "replace-one" in HiddenComposition.applies(

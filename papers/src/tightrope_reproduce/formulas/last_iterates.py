@@ -7,9 +7,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.process.convex import SkipSGD
-from tightrope.theorems.base import require
 from tightrope.theorems.last_iterate.descent import cyclic_squared_mu
 from tightrope.theorems.last_iterate.sampled import HiddenSkip, renyi_of_mixture, used_probability
 from tightrope.theorems.last_iterate.steps import contraction, step_mu
@@ -36,7 +35,8 @@ def printed_shifts(batches: int, epochs: int, position: int) -> FloatArray:
 
 def skip_mu_curve(process: SkipSGD) -> FloatArray:
     """mu_t of the plain pass for every index; the record is used with `used_probability`."""
-    require(HiddenSkip.applies(process))
+    if (reason := HiddenSkip.applies(process)) is not None:
+        raise DoesNotApply(reason)
     factor = contraction(process.loss, process.step_size)
     squares = cyclic_squared_mu(factor, process.records, 1, np.arange(1, process.records + 1))
     return np.asarray(step_mu(process) * np.sqrt(squares) * (1.0 + 1e-14))

@@ -20,7 +20,7 @@ from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
 from tightrope.report.style import COLOURS
 from tightrope.theorems.last_iterate.bounded import projected_squared_mu
 from tightrope.theorems.last_iterate.descent import composed_squared_mu, full_batch_squared_mu
-from tightrope.theorems.last_iterate.langevin import rho
+from tightrope_reproduce.formulas.langevin import rho
 from tightrope_reproduce.item import (
     Item,
     Line,

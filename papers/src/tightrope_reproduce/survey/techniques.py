@@ -27,8 +27,9 @@ from tightrope.process.convex import (
 from tightrope.process.training import noise_std_from_relative
 from tightrope.theorems.catalog import ANALYSES
 from tightrope.theorems.last_iterate.descent import HiddenCyclic, HiddenFullBatch
-from tightrope.theorems.last_iterate.langevin import HiddenLangevin, HiddenLangevinSampled
+from tightrope.theorems.last_iterate.langevin import HiddenLangevinSampled
 from tightrope.theorems.last_iterate.sampled import HiddenSampled, HiddenSampledComposition
+from tightrope_reproduce.formulas.langevin import HiddenLangevin
 
 __all__ = [
     "CONVEX",

@@ -18,7 +18,8 @@ from tightrope.guarantee import gaussian as profile
 from tightrope.guarantee.approx import advanced, amplified
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
-from tightrope.theorems.last_iterate.langevin import RecursionTerm, rho
+from tightrope.theorems.last_iterate.langevin import RecursionTerm
+from tightrope_reproduce.formulas.langevin import rho
 from tightrope_reproduce.formulas.last_iterates import rho_log_sobolev
 from tightrope_reproduce.gdp.analyses import Analyses
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict

@@ -15,7 +15,6 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.numerics.hull import least_cost_shifts, least_window_cost, rounding
-from tightrope.process import Process
 from tightrope.process.convex import (
     ContractiveIteration,
     ConvexLoss,
@@ -27,20 +26,36 @@ from tightrope.process.convex import (
     StopSGD,
     SubsampledSGD,
 )
-from tightrope.theorems.base import REPLACED, Refusal, Source, require
+from tightrope.theorems.base import (
+    Refusal,
+    Source,
+)
 from tightrope.theorems.last_iterate.descent import cyclic_squared_mu
 from tightrope.theorems.last_iterate.steps import (
+    LastIterate,
     columns,
     contraction,
     convexity_refusal,
-    refusal,
     step_mu,
 )
 from tightrope.validate import FloatArray
 
 
+class Bounded(LastIterate):
+    """One whose iterates are projected on a bounded set."""
+
+    @classmethod
+    def condition(cls, process: Any) -> Refusal | None:
+        if process.diameter is not None:
+            return None
+        return Refusal(
+            f"{cls.NAME} needs every iterate projected on a bounded convex set; this process has "
+            "diameter = None. Project on a ball and state its diameter (twice its radius)."
+        )
+
+
 @final
-class HiddenProjected:
+class HiddenProjected(Bounded):
     """Projected noisy gradient methods, last iterate: only the last steps count.
 
     Statement: with projection on a set of diameter D before each step, mu^2 is the least cost of
@@ -60,17 +75,14 @@ class HiddenProjected:
 
     NAME = "Last iterate of projected gradient descent"
     SOURCE = Source("Bok, Su, Altschuler 2024", "projected NoisyGD and NoisyCGD", "bsa24")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (NoisyGradientDescent, CyclicSGD)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = refusal(cls.NAME, process, (NoisyGradientDescent, CyclicSGD))
-        return reason or diameter_refusal(cls.NAME, process) or convexity_refusal(cls.NAME, process)
+    def condition(cls, process: Any) -> Refusal | None:
+        return super().condition(process) or convexity_refusal(cls.NAME, process)
 
     @classmethod
-    def guarantee(cls, process: NoisyGradientDescent | CyclicSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisyGradientDescent | CyclicSGD) -> Guarantee:
         return GaussianGuarantee(
             math.sqrt(projected_squared_mu(process)), process.adjacency, Validity.BOUND
         )
@@ -87,17 +99,8 @@ def projected_squared_mu(process: NoisyGradientDescent | CyclicSGD) -> float:
     return window.cost * (1.0 + rounding(window.length))
 
 
-def diameter_refusal(name: str, process: Any) -> Refusal | None:
-    if process.diameter is None:
-        return Refusal(
-            f"{name} needs every iterate projected on a bounded convex set; this process has "
-            "diameter = None. Project on a ball and state its diameter (twice its radius)."
-        )
-    return None
-
-
 @final
-class HiddenHockeyStick:
+class HiddenHockeyStick(Bounded):
     """Hockey-stick contraction: common noisy steps on a bounded set multiply delta.
 
     Statement: a map whose values lie within a set of diameter R, followed by N(0, (eta noise_std)^2
@@ -120,22 +123,17 @@ class HiddenHockeyStick:
 
     NAME = "Hockey-stick contraction of the steps after the last use"
     SOURCE = Source("Asoodeh, Diaz, Calmon 2020", "contraction coefficient of E_gamma", "adc20")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (CyclicSGD,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = refusal(cls.NAME, process, (CyclicSGD,)) or diameter_refusal(cls.NAME, process)
-        if reason is not None:
-            return reason
-        assert isinstance(process, CyclicSGD)
-        if isinstance(process.loss, ConvexLoss):
+    def condition(cls, process: Any) -> Refusal | None:
+        reason = super().condition(process)
+        if reason is None and isinstance(process.loss, ConvexLoss):
             return convexity_refusal(cls.NAME, process)
-        return None
+        return reason
 
     @classmethod
-    def guarantee(cls, process: CyclicSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: CyclicSGD) -> Guarantee:
         later = process.batches_per_epoch - (process.index or process.batches_per_epoch)
         mus, left = _splits(process, later)
         contracted = ContractionProfile(mus, left, range_ratio(process))
@@ -185,7 +183,7 @@ def _splits(process: CyclicSGD, later: int) -> tuple[tuple[float, ...], tuple[in
 
 
 @final
-class HiddenLastStep:
+class HiddenLastStep(Bounded):
     """Any clipped loss on a bounded set, last iterate: the last step's noise hides everything.
 
     Statement: before its noise the last iterate lies in a set of diameter at most D + 2 eta L
@@ -202,34 +200,25 @@ class HiddenLastStep:
 
     NAME = "Last step on a bounded set, any clipped loss"
     SOURCE = Source("Feldman et al. 2018", "Theorem 22, last step", "fmtt18")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (NoisyGradientDescent, CyclicSGD, SkipSGD, StopSGD, SubsampledSGD)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = refusal(cls.NAME, process, _LAST_STEP) or diameter_refusal(cls.NAME, process)
-        if reason is not None:
-            return reason
-        assert isinstance(process, _LAST_STEP)
-        if isinstance(process.loss, ConvexLoss):
+    def condition(cls, process: Any) -> Refusal | None:
+        reason = super().condition(process)
+        if reason is None and isinstance(process.loss, ConvexLoss):
             return Refusal(
                 f"{cls.NAME} needs a bound on the whole gradient; ConvexLoss bounds only the part "
-                f"that "
-                "depends on the record. The theorems about convex losses are stronger here anyway."
+                "that depends on the record. The theorems about convex losses are stronger here "
+                "anyway."
             )
-        return None
+        return reason
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process, _LAST_STEP) and process.diameter is not None
+    def proved(cls, process: Any) -> Guarantee:
         value = last_step_mu(
             process.diameter, process.step_size, process.loss.lipschitz, process.noise_std
         )
         return GaussianGuarantee(value, process.adjacency, Validity.BOUND)
-
-
-_LAST_STEP = (NoisyGradientDescent, CyclicSGD, SkipSGD, StopSGD, SubsampledSGD)
 
 
 def last_step_mu(diameter: float, step_size: float, lipschitz: float, noise_std: float) -> float:
@@ -238,7 +227,7 @@ def last_step_mu(diameter: float, step_size: float, lipschitz: float, noise_std:
 
 
 @final
-class HiddenShiftRenyi:
+class HiddenShiftRenyi(LastIterate):
     """Amplification by iteration for any noise whose shifts have known Renyi divergence.
 
     Statement: R_a(noise, x) = sup over |shift| <= x of D_a(noise + shift || noise). For every a_t
@@ -258,25 +247,18 @@ class HiddenShiftRenyi:
 
     NAME = "Amplification by iteration, any noise (Renyi)"
     SOURCE = Source("Feldman et al. 2018", "Theorem 22", "fmtt18")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (ContractiveIteration,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = refusal(cls.NAME, process, (ContractiveIteration,))
-        if reason is not None:
-            return reason
-        assert isinstance(process, ContractiveIteration)
-        if min(process.noise_scales) == 0.0:
-            return Refusal(
-                f"{cls.NAME} needs noise in every step; merge noiseless steps with the next noisy "
-                f"one."
-            )
-        return None
+    def condition(cls, process: ContractiveIteration) -> Refusal | None:
+        if min(process.noise_scales) > 0.0:
+            return None
+        return Refusal(
+            f"{cls.NAME} needs noise in every step; merge noiseless steps with the next noisy one."
+        )
 
     @classmethod
-    def guarantee(cls, process: ContractiveIteration) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: ContractiveIteration) -> Guarantee:
         term = ShiftTerm(
             tuple(_choices(process)), process.noise, 1e-12 + rounding(len(columns(process)[0]))
         )
@@ -342,7 +324,7 @@ def _counted(shifts: FloatArray, scales: FloatArray) -> tuple[tuple[float, float
 
 
 @final
-class HiddenNonconvex:
+class HiddenNonconvex(Bounded):
     """Projected noisy gradient methods on smooth losses that need not be convex, last iterate.
 
     Statement: a gradient step is Lipschitz with constant c = 1 + eta beta. With projection on a set
@@ -360,26 +342,20 @@ class HiddenNonconvex:
 
     NAME = "Last iterate, smooth non-convex loss on a bounded set"
     SOURCE = Source("Feldman et al. 2018", "Theorem 22 with expanding maps", "fmtt18")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (NoisyGradientDescent, CyclicSGD)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = refusal(cls.NAME, process, (NoisyGradientDescent, CyclicSGD))
-        reason = reason or diameter_refusal(cls.NAME, process)
-        if reason is not None:
-            return reason
-        assert isinstance(process, (NoisyGradientDescent, CyclicSGD))
-        if not isinstance(process.loss, SmoothLoss):
+    def condition(cls, process: Any) -> Refusal | None:
+        reason = super().condition(process)
+        if reason is None and not isinstance(process.loss, SmoothLoss):
             return Refusal(
                 f"{cls.NAME} needs a bound on the Hessian, as SmoothLoss states it; got "
                 f"{type(process.loss).__name__}. Convex losses have a better theorem."
             )
-        return None
+        return reason
 
     @classmethod
-    def guarantee(cls, process: NoisyGradientDescent | CyclicSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisyGradientDescent | CyclicSGD) -> Guarantee:
         return GaussianGuarantee(
             math.sqrt(projected_squared_mu(process)), process.adjacency, Validity.BOUND
         )

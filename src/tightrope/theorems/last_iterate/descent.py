@@ -8,10 +8,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.hull import least_cost, least_window_cost, rounding
-from tightrope.process import Adjacency, Process
+from tightrope.process import Process
 from tightrope.process.convex import (
     ContractiveIteration,
     CyclicSGD,
@@ -21,19 +22,24 @@ from tightrope.process.convex import (
     SkipSGD,
     StopSGD,
 )
-from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
+from tightrope.theorems.base import (
+    REPLACED,
+    Proved,
+    Refusal,
+    Source,
+)
 from tightrope.theorems.last_iterate.steps import (
+    Contractive,
+    LastIterate,
     columns,
     contraction,
-    convexity_refusal,
-    refusal,
     step_mu,
 )
 from tightrope.validate import FloatArray
 
 
 @final
-class HiddenFullBatch:
+class HiddenFullBatch(Contractive):
     """Noisy gradient descent on the whole dataset, last iterate: privacy loss that converges.
 
     Statement: c < 1 the Lipschitz constant of a step and mu_1 = 2 L / (records * noise_std): after
@@ -53,18 +59,10 @@ class HiddenFullBatch:
 
     NAME = "Last iterate of noisy gradient descent"
     SOURCE = Source("Bok, Su, Altschuler 2024", "strongly convex NoisyGD", "bsa24")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (NoisyGradientDescent,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        return refusal(cls.NAME, process, (NoisyGradientDescent,)) or convexity_refusal(
-            cls.NAME, process
-        )
-
-    @classmethod
-    def guarantee(cls, process: NoisyGradientDescent) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: NoisyGradientDescent) -> Guarantee:
         square = full_batch_squared_mu(contraction(process.loss, process.step_size), process.steps)
         mu = step_mu(process) * math.sqrt(square) * (1.0 + 1e-14)
         return GaussianGuarantee(mu, process.adjacency, Validity.BOUND)
@@ -80,7 +78,7 @@ def full_batch_squared_mu(factor: float, steps: int) -> float:
 
 
 @final
-class HiddenCyclic:
+class HiddenCyclic(Contractive):
     """SGD over fixed batches in fixed order, last iterate: noise after a record's use protects it.
 
     Statement: l batches, E epochs, batch k holds the record; c <= 1 the Lipschitz constant of a
@@ -111,16 +109,10 @@ class HiddenCyclic:
     SOURCE = Source(
         "Feldman et al. 2018; Bok, Su, Altschuler 2024", "Theorems 23, 35; cyclic", "fmtt18"
     )
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (CyclicSGD,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        return refusal(cls.NAME, process, (CyclicSGD,)) or convexity_refusal(cls.NAME, process)
-
-    @classmethod
-    def guarantee(cls, process: CyclicSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: CyclicSGD) -> Guarantee:
         position = process.index or process.batches_per_epoch
         return GaussianGuarantee(
             float(_cyclic_mu(process, position)), process.adjacency, Validity.BOUND
@@ -129,7 +121,8 @@ class HiddenCyclic:
     @classmethod
     def mu_curve(cls, process: CyclicSGD) -> FloatArray:
         """mu for the records of batch 1, 2, ...: later batches are less protected."""
-        require(cls.applies(process))
+        if (reason := cls.applies(process)) is not None:
+            raise DoesNotApply(reason)
         return np.asarray(_cyclic_mu(process, np.arange(1, process.batches_per_epoch + 1)))
 
 
@@ -170,7 +163,7 @@ def _cyclic_mu(process: CyclicSGD, position: ArrayLike) -> Any:
 
 
 @final
-class HiddenHull:
+class HiddenHull(LastIterate):
     """Any contractive iteration with Gaussian noise whose last state alone is released.
 
     Statement: X_t = psi_t(X_{t-1}) + N(0, sigma_t^2 I), psi_t Lipschitz with constant c_t, and
@@ -194,22 +187,16 @@ class HiddenHull:
     SOURCE = Source(
         "Feldman et al. 2018; Bok, Su, Altschuler 2024", "Theorem 22; Section 3", "bsa24"
     )
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (ContractiveIteration,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = refusal(cls.NAME, process, (ContractiveIteration,))
-        if reason is not None:
-            return reason
-        assert isinstance(process, ContractiveIteration)
-        if process.noise is not IterationNoise.GAUSSIAN:
-            return Refusal(f"{cls.NAME} is about Gaussian noise; got {process.noise}.")
-        return None
+    def condition(cls, process: ContractiveIteration) -> Refusal | None:
+        if process.noise is IterationNoise.GAUSSIAN:
+            return None
+        return Refusal(f"{cls.NAME} is about Gaussian noise; got {process.noise}.")
 
     @classmethod
-    def guarantee(cls, process: ContractiveIteration) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: ContractiveIteration) -> Guarantee:
         return GaussianGuarantee(
             math.sqrt(hull_squared_mu(process)), process.adjacency, Validity.BOUND
         )
@@ -225,7 +212,7 @@ def hull_squared_mu(process: ContractiveIteration) -> float:
 
 
 @final
-class HiddenComposition:
+class HiddenComposition(Proved):
     """Noisy gradient methods in a public order with every iterate seen: plain composition.
 
     Statement: a step that uses the record is a Gaussian mechanism of parameter mu_1 = 2 L /
@@ -241,18 +228,11 @@ class HiddenComposition:
 
     NAME = "Composition of noisy gradient steps"
     SOURCE = Source("Dong, Roth, Su 2019", "Corollary 3.3", "drs19")
-    VALIDITY = Validity.BOUND
     RELATIONS = REPLACED
+    OF = (NoisyGradientDescent, CyclicSGD, SkipSGD, StopSGD, ContractiveIteration)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, _COMPOSED):
-            wanted = ", ".join(kind.__name__ for kind in _COMPOSED)
-            return foreign(cls.NAME, f"one of {wanted}", process)
-        if process.adjacency is not Adjacency.REPLACE_ONE:
-            return Refusal(
-                f"{cls.NAME} needs replace-one neighbours; got {process.adjacency}.", "neighbours"
-            )
+    def condition(cls, process: Process) -> Refusal | None:
         if isinstance(process, ContractiveIteration):
             if process.noise is not IterationNoise.GAUSSIAN:
                 return Refusal(f"{cls.NAME} is about Gaussian noise; got {process.noise}.")
@@ -264,13 +244,9 @@ class HiddenComposition:
         return None
 
     @classmethod
-    def guarantee(cls, process: Process) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: Process) -> Guarantee:
         mu = math.sqrt(composed_squared_mu(process)) * (1.0 + 1e-14)
         return GaussianGuarantee(mu, process.adjacency, Validity.BOUND)
-
-
-_COMPOSED = (NoisyGradientDescent, CyclicSGD, SkipSGD, StopSGD, ContractiveIteration)
 
 
 def composed_squared_mu(process: Process) -> float:
@@ -286,7 +262,7 @@ def composed_squared_mu(process: Process) -> float:
 
 
 @final
-class HiddenLocal:
+class HiddenLocal(Proved):
     """What one device sends: its noisy gradient, by itself (local privacy).
 
     Statement: a gradient of norm <= L plus N(0, noise_std^2 I) is mu-GDP with mu = 2 L / noise_std
@@ -303,23 +279,10 @@ class HiddenLocal:
 
     NAME = "Local privacy of one noisy gradient"
     SOURCE = Source("Feldman et al. 2018", "Lemma 27", "fmtt18")
-    VALIDITY = Validity.BOUND
     RELATIONS = REPLACED
+    OF = (LocalGradient,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, LocalGradient):
-            return foreign(cls.NAME, "LocalGradient", process)
-        if process.adjacency is not Adjacency.REPLACE_ONE:
-            return Refusal(
-                f"{cls.NAME} compares two records of one device (replace-one); got "
-                f"{process.adjacency}.",
-                "neighbours",
-            )
-        return None
-
-    @classmethod
-    def guarantee(cls, process: LocalGradient) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: LocalGradient) -> Guarantee:
         mu = 2.0 * process.loss.lipschitz / process.noise_std * (1.0 + 1e-15)
         return GaussianGuarantee(mu, process.adjacency, Validity.BOUND)

@@ -1,90 +1,29 @@
-"""Last iterates as Langevin diffusions, whose divergence follows an equation in time."""
+"""Last iterates on random batches as Langevin diffusions: a recursion of their divergence."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
-from tightrope.process import Process
-from tightrope.process.convex import ConvexLoss, NoisyGradientDescent, SubsampledSGD
-from tightrope.theorems.base import REPLACED, Refusal, Source, require
-from tightrope.theorems.last_iterate.steps import contraction, convexity_refusal, refusal, step_mu
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
+from tightrope.process.convex import SubsampledSGD
+from tightrope.theorems.base import (
+    Refusal,
+    Source,
+)
+from tightrope.theorems.last_iterate.steps import (
+    Contractive,
+    contraction,
+    step_mu,
+)
 from tightrope.validate import FloatArray
 
 
 @final
-class HiddenLangevin:
-    """Noisy gradient descent as Langevin diffusion, last iterate (Renyi).
-
-    Statement: lambda-strongly convex, beta-smooth mean loss, T full-batch steps: D_a <= a rho with
-            rho = (2 / (lambda eta sigma^2)) (1 - e^{-lambda eta T/2}),
-        1/sigma = mu_1 = 2 L / (records * noise_std).
-    Conditions: strong convexity, step_size < 1 / smoothness, start drawn from N(point, (eta
-        noise_std^2/lambda) I) (projected), replace-one neighbours, last iterate only, no clipping.
-    Validity: upper bound; twice the exact value in the limit and worse than composition until about
-        3.2 / (lambda eta) steps. Kept because the survey states it; `hidden_full_batch` is never
-        worse.
-    Source: Chourasia, Ye, Shokri 2021; Boninsegna's survey, Theorem VII.1 and equation (6). In the
-        diffusion's convention the step adds sqrt(2 eta) N(0, s^2 I) and rho = S^2/(lambda s^2 n^2)
-        (...); with s^2 = eta noise_std^2/2 that is the form above. Printed slips: Algorithm 3 sums
-        gradients without 1/n and omits the projection; the remark after Lemma VII.1 loses the
-        factor K; strong convexity (14) has a wrong sign and no square.
-    Error: rho is raised by 1e-14 relative.
-    Vectors: thm_VII1.
-    """
-
-    NAME = "Langevin diffusion bound for noisy gradient descent"
-    SOURCE = Source("Chourasia, Ye, Shokri 2021", "survey Theorem VII.1", "cys21")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
-
-    @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = refusal(cls.NAME, process, (NoisyGradientDescent,)) or convexity_refusal(
-            cls.NAME, process
-        )
-        if reason is not None:
-            return reason
-        assert isinstance(process, NoisyGradientDescent)
-        loss = process.loss
-        assert isinstance(loss, ConvexLoss)
-        if loss.strong_convexity == 0.0:
-            return Refusal(f"{cls.NAME} needs strong convexity; got 0. Add an l2 regulariser.")
-        if process.step_size * loss.smoothness >= 1.0:
-            return Refusal(
-                f"{cls.NAME} needs step_size < 1 / smoothness = {1.0 / loss.smoothness:g}; got "
-                f"{process.step_size:g}."
-            )
-        wanted = process.noise_std * math.sqrt(process.step_size / loss.strong_convexity)
-        if not math.isclose(process.start_std, wanted, rel_tol=1e-9):
-            return Refusal(
-                f"{cls.NAME} needs a start drawn with standard deviation noise_std * "
-                f"sqrt(step_size / "
-                f"strong_convexity) = {wanted:g}; got start_std = {process.start_std:g}."
-            )
-        return None
-
-    @classmethod
-    def guarantee(cls, process: NoisyGradientDescent) -> Guarantee:
-        require(cls.applies(process))
-        assert isinstance(process.loss, ConvexLoss)
-        eta_lambda = process.step_size * process.loss.strong_convexity
-        slope = rho(step_mu(process), eta_lambda, process.steps) * (1.0 + 1e-14)
-        return RenyiGuarantee(RenyiCurve.of(LinearTerm(slope)), process.adjacency, Validity.BOUND)
-
-
-def rho(step: float, eta_lambda: float, steps: int) -> float:
-    """D_a / a; `step` is the mu of one step, `eta_lambda` step size times strong convexity."""
-    return 2.0 / eta_lambda * step**2 * -math.expm1(-eta_lambda * steps / 2.0)
-
-
-@final
-class HiddenLangevinSampled:
+class HiddenLangevinSampled(Contractive):
     """Noisy SGD on random batches as Langevin diffusion, last iterate (Renyi recursion).
 
     Statement: q = batch_size / records, 1/sigma = mu_1 = 2 L / (batch_size * noise_std), c = 1 -
@@ -105,33 +44,26 @@ class HiddenLangevinSampled:
 
     NAME = "Langevin recursion for noisy SGD on random batches"
     SOURCE = Source("Ye, Shokri 2022", "survey Theorem VII.2", "ys22")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (SubsampledSGD,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = refusal(cls.NAME, process, (SubsampledSGD,)) or convexity_refusal(
-            cls.NAME, process
-        )
+    def condition(cls, process: Any) -> Refusal | None:
+        reason = super().condition(process)
         if reason is not None:
             return reason
-        assert isinstance(process, SubsampledSGD)
         loss = process.loss
-        assert isinstance(loss, ConvexLoss)
         if loss.strong_convexity == 0.0:
             return Refusal(f"{cls.NAME} needs strong convexity; got 0. Add an l2 regulariser.")
         largest = 2.0 / (loss.strong_convexity + loss.smoothness)
         if process.step_size >= largest:
             return Refusal(
                 f"{cls.NAME} needs step_size < 2 / (strong_convexity + smoothness) = {largest:g}; "
-                f"got "
-                f"{process.step_size:g}."
+                f"got {process.step_size:g}."
             )
         return None
 
     @classmethod
-    def guarantee(cls, process: SubsampledSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: SubsampledSGD) -> Guarantee:
         factor = contraction(process.loss, process.step_size)
         term = RecursionTerm(process.rate, step_mu(process), factor, process.steps)
         return RenyiGuarantee(RenyiCurve.of(term), process.adjacency, Validity.BOUND)

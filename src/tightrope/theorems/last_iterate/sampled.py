@@ -28,18 +28,22 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.guarantee.loss.pairs import FixedSizeGaussianPair, GaussianPair
-from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, Process
+from tightrope.process import FixedSizeSampling, NoisySGD
 from tightrope.process.convex import SkipSGD, StopSGD, SubsampledSGD
-from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
+from tightrope.theorems.base import (
+    REPLACED,
+    Proved,
+    Refusal,
+    Source,
+)
 from tightrope.theorems.last_iterate.descent import (
     cyclic_squared_mu,
     full_batch_squared_mu,
     geometric_sum,
 )
 from tightrope.theorems.last_iterate.steps import (
+    Contractive,
     contraction,
-    convexity_refusal,
-    refusal,
     step_mu,
 )
 from tightrope.theorems.sampling import SampledGaussianReplaceDrs19
@@ -89,7 +93,7 @@ def blocks(count: int, exact: int) -> tuple[FloatArray, FloatArray]:
 
 
 @final
-class HiddenSampled:
+class HiddenSampled(Contractive):
     """Noisy SGD on secret random batches, last iterate: sampling and iteration together.
 
     Statement: q = batch_size / records, mu_1 = 2 L / (batch_size * noise_std), c the Lipschitz
@@ -114,14 +118,11 @@ class HiddenSampled:
 
     NAME = "Last iterate of noisy SGD on random batches"
     SOURCE = Source("Altschuler, Talwar 2022; Bok, Su, Altschuler 2024", "NoisySGD", "at22")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (SubsampledSGD,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        reason = refusal(cls.NAME, process, (SubsampledSGD,)) or convexity_refusal(
-            cls.NAME, process
-        )
+    def condition(cls, process: SubsampledSGD) -> Refusal | None:
+        reason = super().condition(process)
         if reason is None and step_mu(process) > _LARGEST_MU:
             return Refusal(
                 f"{cls.NAME} needs noise of at least a quarter of what a record moves; got mu = "
@@ -130,8 +131,7 @@ class HiddenSampled:
         return reason
 
     @classmethod
-    def guarantee(cls, process: SubsampledSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: SubsampledSGD) -> Guarantee:
         if process.batch_size == process.records:  # no batch without the record: nothing is sampled
             square = full_batch_squared_mu(
                 contraction(process.loss, process.step_size), process.steps
@@ -177,7 +177,7 @@ def best_window(process: SubsampledSGD) -> tuple[int, float]:
 
 
 @final
-class HiddenSampledComposition:
+class HiddenSampledComposition(Proved):
     """Noisy SGD on secret random batches, every iterate seen: composition of sampled Gaussians.
 
     Statement: with q = batch_size / records and mu_1 = 2 L / (batch_size * noise_std) each of the T
@@ -193,32 +193,18 @@ class HiddenSampledComposition:
 
     NAME = "Composition of noisy steps on random batches"
     SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
-    VALIDITY = Validity.BOUND
     RELATIONS = REPLACED
+    OF = (SubsampledSGD,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        if not isinstance(process, SubsampledSGD):
-            return foreign(cls.NAME, "SubsampledSGD", process)
-        if process.adjacency is not Adjacency.REPLACE_ONE:
-            return Refusal(
-                f"{cls.NAME} needs replace-one neighbours, since batches of fixed size make the "
-                f"number of "
-                f"records public; got {process.adjacency}.",
-                "neighbours",
-            )
-        return None
-
-    @classmethod
-    def guarantee(cls, process: SubsampledSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: SubsampledSGD) -> Guarantee:
         noise = 2.0 / step_mu(process) * (1.0 - 1e-15)  # a replaced record moves two units
         steps = NoisySGD(FixedSizeSampling(process.rate), noise, process.steps, process.adjacency)
         return SampledGaussianReplaceDrs19.guarantee(steps).as_bound()
 
 
 @final
-class HiddenSkip:
+class HiddenSkip(Contractive):
     """Skip-PNSGD: one pass whose first records are skipped by a secret random number, last iterate.
 
     Statement: n records, t0 uniform on {0 .. floor(n/2)}, record t is used iff t0 < t, that is with
@@ -237,16 +223,10 @@ class HiddenSkip:
 
     NAME = "Last iterate of a pass with a secret start (Skip-PNSGD)"
     SOURCE = Source("Feldman et al. 2018", "Theorem 24", "fmtt18")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (SkipSGD,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        return refusal(cls.NAME, process, (SkipSGD,)) or convexity_refusal(cls.NAME, process)
-
-    @classmethod
-    def guarantee(cls, process: SkipSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: SkipSGD) -> Guarantee:
         index = process.index or process.records
         factor = contraction(process.loss, process.step_size)
         square = float(cyclic_squared_mu(factor, process.records, 1, index))
@@ -275,7 +255,7 @@ class SkipProfile:
 
 
 @final
-class HiddenStop:
+class HiddenStop(Contractive):
     """Stop-PNSGD: one pass that stops after a secret random number of records, last iterate.
 
     Statement: n records, T uniform on {1 .. n}. Record t is unused if T < t and otherwise followed
@@ -296,16 +276,10 @@ class HiddenStop:
 
     NAME = "Last iterate of a pass with a secret end (Stop-PNSGD)"
     SOURCE = Source("Feldman et al. 2018", "Theorem 26", "fmtt18")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (StopSGD,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        return refusal(cls.NAME, process, (StopSGD,)) or convexity_refusal(cls.NAME, process)
-
-    @classmethod
-    def guarantee(cls, process: StopSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: StopSGD) -> Guarantee:
         factor = contraction(process.loss, process.step_size)
         profile = StopProfile(step_mu(process), factor, process.records, process.index or 1)
         return ProfileGuarantee(profile, process.adjacency, Validity.BOUND)
@@ -336,7 +310,7 @@ class StopProfile:
 
 
 @final
-class HiddenStopRenyi:
+class HiddenStopRenyi(Contractive):
     """Stop-PNSGD in Renyi form: passes with a secret end that are composed with other releases.
 
     Statement: with T uniform on {1 .. n} and mu_k the parameter after k noisy steps, the last
@@ -356,16 +330,10 @@ class HiddenStopRenyi:
 
     NAME = "Last iterate of a pass with a secret end (Stop-PNSGD), Renyi"
     SOURCE = Source("Feldman et al. 2018", "Theorem 26", "fmtt18")
-    VALIDITY = Validity.BOUND
-    RELATIONS = REPLACED
+    OF = (StopSGD,)
 
     @classmethod
-    def applies(cls, process: Process) -> Refusal | None:
-        return refusal(cls.NAME, process, (StopSGD,)) or convexity_refusal(cls.NAME, process)
-
-    @classmethod
-    def guarantee(cls, process: StopSGD) -> Guarantee:
-        require(cls.applies(process))
+    def proved(cls, process: StopSGD) -> Guarantee:
         factor = contraction(process.loss, process.step_size)
         term = StopTerm(step_mu(process), factor, process.records, process.index or 1)
         return RenyiGuarantee(RenyiCurve.of(term), process.adjacency, Validity.BOUND)

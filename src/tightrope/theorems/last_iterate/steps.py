@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.process import Adjacency, Process, Released
+from tightrope.process import Released
 from tightrope.process.convex import (
     ClippedLoss,
     ContractiveIteration,
@@ -27,7 +27,12 @@ from tightrope.process.convex import (
     SmoothLoss,
     SubsampledSGD,
 )
-from tightrope.theorems.base import Refusal, foreign
+from tightrope.theorems.base import (
+    REPLACED,
+    Proved,
+    Refusal,
+    foreign,
+)
 from tightrope.validate import FloatArray
 
 
@@ -55,23 +60,36 @@ def step_mu(process: Any) -> float:
     return float(2.0 * process.loss.lipschitz / (batch_of(process) * process.noise_std))
 
 
-def refusal(name: str, process: Process, kinds: tuple[Any, ...]) -> Refusal | None:
-    """The conditions that every last-iterate theorem has, whatever the loss."""
-    if not isinstance(process, kinds):
-        wanted = " or ".join(kind.__name__ for kind in kinds)
-        return foreign(name, wanted, process)
-    if process.adjacency is not Adjacency.REPLACE_ONE:
-        return Refusal(
-            f"{name} compares datasets of one public size, so it needs replace-one neighbours; got "
-            f"{process.adjacency}. Declare Adjacency.REPLACE_ONE.",
-            "neighbours",
-        )
-    if process.released is not Released.LAST_ITERATE:
-        return Refusal(
-            f"{name} needs every iterate but the last to stay secret; this process releases "
-            f"{process.released}. Release the last iterate only, or use composition."
-        )
-    return None
+class LastIterate(Proved):
+    """A theorem about methods that release their last iterate only, whatever the loss."""
+
+    RELATIONS = REPLACED
+
+    @classmethod
+    def applies(cls, process: Any) -> Refusal | None:
+        if not isinstance(process, cls.OF):
+            wanted = " or ".join(kind.__name__ for kind in cls.OF)
+            return foreign(cls.NAME, wanted, process)
+        if process.adjacency not in cls.RELATIONS:
+            return Refusal(
+                f"{cls.NAME} compares datasets of one public size, so it needs replace-one "
+                f"neighbours; got {process.adjacency}. Declare Adjacency.REPLACE_ONE.",
+                "neighbours",
+            )
+        if process.released is not Released.LAST_ITERATE:
+            return Refusal(
+                f"{cls.NAME} needs every iterate but the last to stay secret; this process "
+                f"releases {process.released}. Release the last iterate only, or use composition."
+            )
+        return cls.condition(process)
+
+
+class Contractive(LastIterate):
+    """One whose gradient steps do not expand distances: convex smooth losses, small steps."""
+
+    @classmethod
+    def condition(cls, process: Any) -> Refusal | None:
+        return convexity_refusal(cls.NAME, process)
 
 
 def convexity_refusal(name: str, process: Any) -> Refusal | None:

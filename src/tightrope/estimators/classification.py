@@ -1,8 +1,9 @@
-"""What the private classifiers share: labels in, labels out."""
+"""Private linear classifiers: logistic regression and a support vector machine."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,12 +13,19 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from tightrope.convex import PublicRows
+from tightrope.convex import (
+    Logistic,
+    Loss,
+    MultinomialLogistic,
+    OneVersusRest,
+    PublicRows,
+    SmoothedHinge,
+)
 from tightrope.errors import InvalidInput
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.validate import FloatArray
 
-__all__ = ["DeclaredLabels", "PrivateLinearClassifier", "Probabilities"]
+__all__ = ["DeclaredLabels", "Probabilities", "PrivateLogisticRegression", "PrivateLinearSVC"]
 
 
 _MOST_LABELS = 20  # of those that occur: more look like values that tell people apart
@@ -27,7 +35,7 @@ def _check_few(classes: NDArray[Any]) -> None:
     if len(classes) > _MOST_LABELS:
         raise InvalidInput(
             f"The target has more than {_MOST_LABELS} different values. If it is a number, use a "
-            "regression (PrivateLinearRegression, or --model regression). If these are classes, "
+            "regression (PrivateLinearRegression). If these are classes, "
             "list them all with classes=[...]: the values that occur are private."
         )
 
@@ -47,7 +55,7 @@ class DeclaredLabels(ClassifierMixin):  # type: ignore[misc]
             raise InvalidInput(
                 f"{type(self).__name__} does not take the list of labels from private data: a "
                 "rare label would show that its bearer is there. List all possible labels with "
-                "classes=[...] (--classes yes,no), or say labels_public=True (--labels-public) if "
+                "classes=[...], or say labels_public=True if "
                 "everybody may know which labels occur."
             )
         classes = np.unique(column_or_1d(labels) if declared is None else np.asarray(declared))
@@ -98,8 +106,12 @@ class Probabilities:
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearClassifier(DeclaredLabels, PrivateLinearModel):
     """Labels are encoded as -1/+1 (two classes) or 0, 1, ... (more)."""
+
+    classes: ArrayLike | None = None
+    labels_public: bool = False
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, public: PublicRows | tuple[Any, Any] | None = None
@@ -125,3 +137,67 @@ class PrivateLinearClassifier(DeclaredLabels, PrivateLinearModel):
             self.classes_ = self._known_classes(y, self.classes if classes is None else classes)
         self._learn(X, self._encoded(y), None, None if first else self._weights)
         return self
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateLogisticRegression(Probabilities, PrivateLinearClassifier):
+    """Logistic regression with an (epsilon, delta)-DP guarantee.
+
+    Parameters
+    ----------
+    epsilon, delta : the budget of one fit; delta=None is 1/n^1.1, n the public number of rows.
+    data_norm : bound on the Euclidean norm of a row, known without the data; "auto" buys the length
+        of nine rows of ten with 5 % of the budget. Required.
+    algorithm : "auto" (least predicted excess loss), "descent", "last-iterate", "cyclic", "pnsgd",
+        "multi-epoch", "skip", "stop" or "poisson".
+    regularization : L2 strength on rows scaled to norm 1; None is chosen from public numbers.
+    slope_limit : the loss is straight where its slope (the probability of error) would exceed this.
+        Halving it halves the noise. Labels profit; probabilities of badly misclassified rows are
+        less calibrated, which 1.0 (two classes; sqrt(2) for more) avoids.
+    max_iter, batch_size, radius : steps or epochs, rows in a batch, ball of the weights; None lets
+        the algorithm choose.
+    fit_intercept : fit a constant, which is part of the norm bound.
+    centering : share of the budget that buys the mean of the rows (algorithm "descent"). Rows are
+        then shortened around it, in `fit` and in prediction alike; 0 leaves them where they are.
+    adjacency : "replace-one" (the number of rows is public) or "add-or-remove" (it is private, and
+        `records` stands for it wherever a number of rows is needed).
+    records : under "add-or-remove", a public number: about how many rows are expected. Required.
+    classes : all possible labels, known without the data.
+    labels_public : True declares that the set of labels that occur in `y` is public, and takes it
+        from there. Without either of the two a fit is refused: a rare label is a private fact.
+    cryptographic : noise from a cryptographic generator (SHAKE-256) instead of the ordinary one.
+    random_state : None for a private fit (operating-system entropy). A seed makes the noise known
+        to whoever knows the seed: `private_` is then False.
+
+    Attributes
+    ----------
+    guarantee_ : the certified guarantee of the released model.
+    process_ : what ran, as data; `tightrope.account(process_)` lists every analysis of it.
+    private_, delta_, algorithm_, reason_, n_iter_, coef_, intercept_, classes_
+    """
+
+    slope_limit: float = 0.5
+
+    def _loss(self) -> Loss:
+        if len(self.classes_) == 2:
+            return Logistic(self.slope_limit)
+        # at zero weights the slope is sqrt(1 - 1/k) < 1 = 2 * 0.5: nothing is clipped at the start
+        return MultinomialLogistic(len(self.classes_), 2.0 * self.slope_limit)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateLinearSVC(PrivateLinearClassifier):
+    """Linear classification with a smoothed hinge loss and an (epsilon, delta)-DP guarantee.
+
+    `width` is the part of the margin over which the corner of the hinge is rounded: the hinge
+    itself has no smoothness constant, which the hidden-state theorems need. More than two classes
+    are learnt one against the rest, in one fit and one budget. All other parameters and the
+    attributes are those of `PrivateLogisticRegression`.
+    """
+
+    width: float = 2.0
+
+    def _loss(self) -> Loss:
+        hinge = SmoothedHinge(self.width)
+        classes = len(self.classes_)
+        return hinge if classes == 2 else OneVersusRest(hinge, classes)
