@@ -367,13 +367,6 @@ FAULTS = [
     ("train/samplers.py::AbstractSampler.check_free", "self._name in _RUNS", "False", ONCE),
     # the journal
     (
-        "evidence/run_folder.py::Counted.follow",
-        "chain.decode('ascii', 'replace') != mark.chain",
-        "False",
-        STORE,
-    ),
-    ("evidence/run_folder.py::read_journal", "met != places", "False", STORE),
-    (
         f"{LOG}::Journal.announce",
         "release > self.counted.last",
         "release > self.counted.last + 1",
