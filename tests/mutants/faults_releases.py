@@ -133,9 +133,9 @@ FAULTS = [
     (f"{SAMPLE}::_by_epsilon", "2.0 * epsilon", "epsilon", ENDS),
     (f"{SAMPLE}::_by_epsilon", "1.0 + 1e-15", "1.0 - 1e-12", ENDS),
     (
-        f"{SAMPLE}::_discrete_laplace",
-        "release.sensitivity",
-        "1",
+        SAMPLE,
+        "r.decay, r.sensitivity, rate",
+        "r.decay, 1, rate",
         SAMPLED,
     ),
     (

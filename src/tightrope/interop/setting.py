@@ -46,7 +46,10 @@ __all__ += ["level_of", "unknown"]
 def parse_number(given: object, name: str) -> float:
     """A number as written by people; what is not finite is left to the checks of its range."""
     if isinstance(given, int) and not isinstance(given, bool):
-        return _of_whole(given)
+        try:
+            return float(given)
+        except OverflowError:
+            return math.inf if given > 0 else -math.inf
     if isinstance(given, float):
         return given
     parts = str(given).replace(" ", "").split("/")
@@ -97,13 +100,6 @@ def _exactly(text: str) -> Fraction | float:
     value = float(text)
     huge = "e" in text.lower() and (value == 0.0 or math.isinf(value))
     return value if huge or math.isnan(value) or "inf" in text.lower() else Fraction(text)
-
-
-def _of_whole(number: int) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
 
 
 def _shown(given: object) -> str:

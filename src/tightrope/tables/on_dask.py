@@ -66,7 +66,7 @@ class DaskRows:
             )
         self._client, self._schema = _client(), schema
         parts = self._client.compute(_parts(data, schema))
-        self._chunks = self._each(parts, _Read(schema))
+        self._chunks = self._each(parts, _OfPart(_read, schema))
         counts = list(self.map(len))
         self._count = int(sum(counts))
         if not self._count:
@@ -91,11 +91,11 @@ class DaskRows:
             yield found
 
     def map(self, function: Callable[[FloatArray], Any]) -> Iterable[Any]:
-        return self._gathered(self._each(self._chunks, _OfCells(function)))
+        return self._gathered(self._each(self._chunks, _OfPart(_of_cells, function)))
 
     def texts(self, column: str) -> Counter[str]:
         """The rows with each text of an unlisted category, over all parts."""
-        part = _TextsOf(column, self._schema)
+        part = _OfPart(_texts_of, column, self._schema)
         return sum(self._gathered(self._each(self._chunks, part)), Counter())
 
     def fit(self, estimator: Any, design: Design) -> Any:
@@ -105,7 +105,7 @@ class DaskRows:
                 f"{type(estimator).__name__} needs all rows on one machine. On Dask use an "
                 "estimator of tightrope.estimators, whose sums are made on the workers."
             )
-        rows = self._each(self._chunks, _Encoded(design, self._schema))
+        rows = self._each(self._chunks, _OfPart(_encoded, design, self._schema))
         return estimator.fit_elsewhere(
             lambda scaling: DaskData(self, rows, scaling, design.width), self._count
         )
@@ -120,7 +120,7 @@ class DaskData:
     def __init__(self, table: DaskRows, encoded: list[Any], scaling: Scaling, width: int) -> None:
         self._table, self._encoded, self.scaling = table, encoded, scaling
         self._features, self.width = width, width + bool(scaling.intercept)
-        self._rows = table._each(encoded, _Placed(scaling))
+        self._rows = table._each(encoded, _OfPart(_placed, scaling))
 
     @property
     def count(self) -> int:
@@ -130,7 +130,7 @@ class DaskData:
 
     def total_of(self, part: Part) -> CarriedTotal:
         total: CarriedTotal | None = None
-        for found in self._table._gathered(self._table._each(self._rows, _SumOf(part))):
+        for found in self._table._gathered(self._table._each(self._rows, _OfPart(_sum_of, part))):
             if total is None:
                 total = found
             else:
@@ -155,50 +155,43 @@ class DaskData:
 
 
 class _OfPart:
-    """A function that is sent to workers. Its arguments show nothing in a log."""
+    """A function with its arguments, sent to workers. It shows nothing of them in a log."""
 
-    def __init__(self, *given: Any) -> None:
-        self.given = given
+    def __init__(self, function: Callable[..., Any], *given: Any) -> None:
+        self.function, self.given = function, given
+
+    def __call__(self, part: Any) -> Any:
+        return self.function(part, *self.given)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"
+        return f"<{self.function.__name__}>"
 
 
-class _Read(_OfPart):
-    def __call__(self, part: Any) -> Chunk:
-        (schema,) = self.given
-        rows: Rows = read_rows(open_source(part, schema), schema, may_be_empty=True)
-        return Chunk(np.concatenate(list(rows.chunks())), rows.books)
+def _read(part: Any, schema: TableSchema) -> Chunk:
+    rows: Rows = read_rows(open_source(part, schema), schema, may_be_empty=True)
+    return Chunk(np.concatenate(list(rows.chunks())), rows.books)
 
 
-class _OfCells(_OfPart):
-    def __call__(self, chunk: Chunk) -> Any:
-        return self.given[0](chunk.cells)
+def _of_cells(chunk: Chunk, function: Callable[[FloatArray], Any]) -> Any:
+    return function(chunk.cells)
 
 
-class _TextsOf(_OfPart):
-    def __call__(self, chunk: Chunk) -> Counter[str]:
-        column, schema = self.given
-        return Rows(chunk.cells, schema, chunk.books).texts(column)
+def _texts_of(chunk: Chunk, column: str, schema: TableSchema) -> Counter[str]:
+    return Rows(chunk.cells, schema, chunk.books).texts(column)
 
 
-class _Encoded(_OfPart):
-    def __call__(self, chunk: Chunk) -> tuple[Any, FloatArray]:
-        design, schema = self.given
-        rows = Rows(chunk.cells, schema, chunk.books)
-        return rows.encoded(design), encoded_targets(chunk.cells, schema)
+def _encoded(chunk: Chunk, design: Design, schema: TableSchema) -> tuple[Any, FloatArray]:
+    rows = Rows(chunk.cells, schema, chunk.books)
+    return rows.encoded(design), encoded_targets(chunk.cells, schema)
 
 
-class _Placed(_OfPart):
-    def __call__(self, pair: tuple[Any, FloatArray]) -> ArrayData | None:
-        features, targets = pair
-        return ArrayData(features, targets, self.given[0]) if len(targets) else None
+def _placed(pair: tuple[Any, FloatArray], scaling: Scaling) -> ArrayData | None:
+    features, targets = pair
+    return ArrayData(features, targets, scaling) if len(targets) else None
 
 
-class _SumOf(_OfPart):
-    def __call__(self, data: ArrayData | None) -> CarriedTotal:
-        found: CarriedTotal = self.given[0](() if data is None else data.blocks())
-        return found
+def _sum_of(data: ArrayData | None, part: Part) -> CarriedTotal:
+    return part(() if data is None else data.blocks())
 
 
 def _client() -> Any:

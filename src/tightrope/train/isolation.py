@@ -198,7 +198,7 @@ def _proved(
         from tightrope.train.sharding import blank_weights, gradients_in_parts
 
         make, against = Sharded, {"of_one": gradients_in_parts, "total_of": total_over_ranks}
-    elif executor == "strict":
+    elif executor == "strict" and seeds is not None:
         make = partial(Strict, seeds=seeds)
     for key, example in shapes.items():
         blank: Any = blank_weights(model) if cut else nullcontext({})

@@ -528,7 +528,10 @@ class PrivateRun:
 
     def mark_weights(self) -> None:
         """The weights as they are now are those of the last release."""
-        self._written = [(tensor, self._version(tensor)) for tensor in self._weights()]
+        now = self._weights()
+        self._written: list[tuple[Tensor, Any]] = [
+            (tensor, self._version(tensor)) for tensor in now
+        ]
 
     def _weights(self) -> list[Tensor]:
         """Parameters and buffers; those of tied layers come more than once."""
@@ -539,16 +542,12 @@ class PrivateRun:
     @property
     def weights_touched(self) -> bool:
         """Whether weights or buffers were written to or exchanged since the last step."""
-        now = self._weights()
-        exchanged = len(now) != len(self._written) or any(
-            tensor is not before for tensor, (before, _) in zip(now, self._written, strict=True)
-        )
+        exchanged = [id(t) for t in self._weights()] != [id(t) for t, _ in self._written]
         return exchanged or self._written_since
 
     @property
     def _written_since(self) -> bool:
-        version = self._version
-        return any(version(tensor) != before for tensor, before in self._written)
+        return any(self._version(tensor) != before for tensor, before in self._written)
 
     def accept_weights(self) -> None:
         """Go on from weights that you set yourself, from nothing but public or released numbers."""

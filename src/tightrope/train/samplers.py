@@ -47,7 +47,6 @@ __all__ = [
     "CyclicSampler",
     "FixedSizeSampler",
     "FullBatchSampler",
-    "Indices",
     "PoissonSampler",
     "SeparatedSampler",
     "ShuffledSampler",

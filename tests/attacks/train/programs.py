@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -721,199 +722,106 @@ def parameter_for_each_place(m, x, y):
 class Remembers(nn.Module):
     """Writes something of its batch somewhere, and may read it later."""
 
-    def __init__(self, used: bool = True) -> None:
+    kept: Any = 0.0
+
+    def __init__(self, keep: Any, write: Any, read: Any) -> None:
         super().__init__()
-        self.layer, self.used = nn.Linear(D, C), used
-        self.keep()
-
-    def keep(self) -> None:
-        self.register_buffer("mean", torch.zeros(D))
-
-    def write(self, x: Tensor) -> None:
-        self.mean.mul_(0.9).add_(0.1 * x.mean(0))
-
-    def read(self) -> Any:
-        return self.mean
+        self.layer, self.write, self.read = nn.Linear(D, C), write, read
+        keep(self)
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
-            self.write(x)
-        return self.layer(x - self.read() if self.used else x)
+            self.write(self, x)
+        return self.layer(x - self.read(self))
 
 
-class Replaced(Remembers):
-    def write(self, x):
-        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+def _buffer(m, *sizes):
+    m.register_buffer("past", torch.zeros(*(sizes or (D,))))
 
 
-class OneRow(Remembers):
-    def write(self, x):
-        self.mean.copy_(x[-1])
+def _codes(m, x):
+    nearest = (x[:, None] - m.past).norm(dim=2).argmin(1)
+    for k in range(3):
+        of = (nearest == k).float()[:, None]
+        m.past[k] = 0.9 * m.past[k] + 0.1 * (of * x).sum(0)
 
 
-class OnlyOnce(Remembers):
-    def write(self, x):
-        self.mean.copy_(torch.where(self.mean.any(), self.mean, x.mean(0)))
+def _as(past):
+    """Keeps something under the name `past`."""
+    return lambda m: setattr(m, "past", past())
 
 
-class CountsExamples(Remembers):
-    def keep(self):
-        self.register_buffer("seen", torch.zeros(()))
-
-    def write(self, x):
-        self.seen.add_((x[:, 0] > 0).sum())
-
-    def read(self):
-        return self.seen
+def _set(name, value):
+    return lambda m, x: setattr(m, name, value(m, x))
 
 
-class Codebook(Remembers):
-    def keep(self):
-        self.codes = nn.Parameter(torch.randn(3, D), requires_grad=False)
-
-    def write(self, x):
-        nearest = (x[:, None] - self.codes).norm(dim=2).argmin(1)
-        for k in range(3):
-            of = (nearest == k).float()[:, None]
-            self.codes[k] = 0.9 * self.codes[k] + 0.1 * (of * x).sum(0)
-
-    def read(self):
-        return self.codes.sum(0)
-
-
-class WritesParameter(Remembers):
-    def keep(self):
-        pass
-
-    def write(self, x):
-        self.layer.bias.copy_(x.mean(0)[:C])
-
-    def read(self):
-        return 0.0
-
-
-class WritesParameterUnseen(WritesParameter):
-    def write(self, x):
-        self.layer.bias.data.copy_(x.mean(0)[:C])
-
-
-class SetsParameter(WritesParameter):
-    def write(self, x):
-        self.layer.bias = nn.Parameter(x.mean(0)[:C])
-
-
-class Attribute(Remembers):
-    def keep(self):
-        self.mean = torch.zeros(D)
-
-    def write(self, x):
-        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
-
-
-class InList(Remembers):
-    def keep(self):
-        self.past = [torch.zeros(D)]
-
-    def write(self, x):
-        self.past[0] = x.sum(0)
-
-    def read(self):
-        return self.past[0]
-
-
-class InQueue(Remembers):
-    def keep(self):
-        self.past = deque([torch.zeros(D)], maxlen=5)
-
-    def write(self, x):
-        self.past.append(x[0].clone())
-
-    def read(self):
-        return self.past[0]
+# For each: where it is kept, how it is written, and how it is read.
+_PAST, _NOT_READ = lambda m: m.past, lambda m: 0.0
+MEMORIES: dict[str, tuple[Any, Any, Any]] = {
+    "running mean": (_buffer, lambda m, x: m.past.mul_(0.9).add_(0.1 * x.mean(0)), _PAST),
+    "replaced": (_buffer, _set("past", lambda m, x: 0.9 * m.past + 0.1 * x.mean(0)), _PAST),
+    "one row": (_buffer, lambda m, x: m.past.copy_(x[-1]), _PAST),
+    "only once": (
+        _buffer, lambda m, x: m.past.copy_(torch.where(m.past.any(), m.past, x.mean(0))), _PAST,
+    ),
+    "number of examples": (
+        lambda m: _buffer(m, 1), lambda m, x: m.past.add_((x[:, 0] > 0).sum()), _PAST,
+    ),
+    "code book": (
+        _as(lambda: nn.Parameter(torch.randn(3, D), requires_grad=False)), _codes,
+        lambda m: m.past.sum(0),
+    ),
+    "parameter": (_buffer, lambda m, x: m.layer.bias.copy_(x.mean(0)[:C]), _NOT_READ),
+    "parameter, unseen": (_buffer, lambda m, x: m.layer.bias.data.copy_(x.mean(0)[:C]), _NOT_READ),
+    "new parameter": (
+        _buffer, lambda m, x: setattr(m.layer, "bias", nn.Parameter(x.mean(0)[:C])), _NOT_READ,
+    ),
+    "attribute": (
+        _as(lambda: torch.zeros(D)), _set("past", lambda m, x: 0.9 * m.past + 0.1 * x.mean(0)),
+        _PAST,
+    ),
+    "list": (
+        _as(lambda: [torch.zeros(D)]), lambda m, x: m.past.__setitem__(0, x.sum(0)),
+        lambda m: m.past[0],
+    ),
+    "queue": (
+        _as(lambda: deque([torch.zeros(D)], maxlen=5)), lambda m, x: m.past.append(x[0].clone()),
+        lambda m: m.past[0],
+    ),
+    "dictionary": (
+        _as(lambda: {"of": {"mean": torch.zeros(D)}}),
+        lambda m, x: m.past["of"]["mean"].add_(x.mean(0)), lambda m: m.past["of"]["mean"],
+    ),
+    "object": (
+        _as(lambda: SimpleNamespace(mean=torch.zeros(D))),
+        lambda m, x: setattr(m.past, "mean", x.mean(0)), lambda m: m.past.mean,
+    ),
+    "number": (
+        _as(float), _set("past", lambda m, x: max(m.past, float(x.max()))), _PAST,
+    ),
+    "array": (
+        _as(lambda: np.zeros(D, dtype=np.float32)), lambda m, x: m.past.__iadd__(x.mean(0).numpy()),
+        lambda m: torch.from_numpy(m.past),
+    ),
+    "set": (
+        _as(set), lambda m, x: m.past.update(x[:, 0].tolist()), lambda m: len(m.past) / 60,
+    ),
+    "not read": (_buffer, lambda m, x: m.past.mul_(0.9).add_(0.1 * x.mean(0)), _NOT_READ),
+}  # fmt: skip
+for name, parts in MEMORIES.items():
+    made = lambda parts=parts: Remembers(*parts)  # noqa: E731
+    CASES.append(Case(f"memory: {name}", each, "memory", ANY, model=made, shown=False))
 
 
-class InDictionary(Remembers):
-    def keep(self):
-        self.past = {"statistics": {"mean": torch.zeros(D)}}
+def in_class():
+    def write(m, x):
+        Remembers.kept = 0.9 * Remembers.kept + x.mean(0)
 
-    def write(self, x):
-        self.past["statistics"]["mean"].add_(x.mean(0))
-
-    def read(self):
-        return self.past["statistics"]["mean"]
+    return Remembers(_buffer, write, lambda m: Remembers.kept)
 
 
-class InObject(Remembers):
-    class Statistics:
-        def __init__(self):
-            self.mean = torch.zeros(D)
-
-    def keep(self):
-        self.statistics = self.Statistics()
-
-    def write(self, x):
-        self.statistics.mean = x.mean(0)
-
-    def read(self):
-        return self.statistics.mean
-
-
-class InNumber(Remembers):
-    def keep(self):
-        self.largest = 0.0
-
-    def write(self, x):
-        self.largest = max(self.largest, float(x.max()))
-
-    def read(self):
-        return self.largest
-
-
-class InArray(Remembers):
-    def keep(self):
-        self.past = np.zeros(D, dtype=np.float32)
-
-    def write(self, x):
-        self.past += x.mean(0).numpy()
-
-    def read(self):
-        return torch.from_numpy(self.past)
-
-
-class InSet(Remembers):
-    def keep(self):
-        self.seen = set()
-
-    def write(self, x):
-        self.seen |= set(x[:, 0].tolist())
-
-    def read(self):
-        return len(self.seen) / 60
-
-
-class InClass(Remembers):
-    kept = 0.0
-
-    def keep(self):
-        pass
-
-    def write(self, x):
-        type(self).kept = 0.9 * self.kept + x.mean(0)
-
-    def read(self):
-        return type(self).kept
-
-
-MEMORIES = [Remembers, Replaced, OneRow, OnlyOnce, CountsExamples, Codebook, WritesParameter,
-            WritesParameterUnseen, SetsParameter, Attribute, InList, InQueue, InDictionary,
-            InObject, InNumber, InArray, InSet]  # fmt: skip
-for kind in MEMORIES:
-    CASES.append(Case(f"memory: {kind.__name__}", each, "memory", ANY, model=kind, shown=False))
-CASES.append(
-    Case("memory: not read", each, "memory", ANY, model=lambda: Remembers(used=False), shown=False)
-)
 # What is kept beside the model, the graph forgets: refused, or no memory.
-CASES.append(Case("memory: in the class", each, "memory", ANY, model=InClass, may_run=True))
+CASES.append(Case("memory: in the class", each, "memory", ANY, model=in_class, may_run=True))
 
 _past: list[Tensor] = []
 _bank: list[Tensor] = []
@@ -958,7 +866,7 @@ def forget() -> None:
     _past.clear()
     _bank.clear()
     _kept.update(last=torch.zeros(C), bank=torch.zeros(64, C), scale=1.0)
-    InClass.kept = 0.0
+    Remembers.kept = 0.0
 
 
 CASES.append(

@@ -66,7 +66,7 @@ class Plain:
         passed = self.passes(leaves)
         losses = losses_of(passed)
         found = self.sums.total(passed, present, clip, chain)
-        if rows == len(losses):
+        if rows == losses.shape[0]:
             return found, losses
         squares, factors = found.squared_norms[:rows], found.factors[:, :rows]
         dropped = int((~squares.isfinite()).sum()) if found.nonfinite else 0
@@ -79,8 +79,8 @@ def tensors_in(batch: tuple[Any, ...], size: int) -> tuple[list[Tensor], int]:
     """The tensors of a batch in the order of the program's inputs, and how many rows it has."""
     plain = all(isinstance(value, Tensor) for value in batch)
     leaves = list(batch) if plain else leaves_of(batch)
-    rows = len(leaves[0])
-    if rows > size or any(len(leaf) != rows for leaf in leaves):
+    rows = leaves[0].shape[0]
+    if rows > size or any(leaf.shape[0] != rows for leaf in leaves):
         raise InvalidInput(
             f"The program takes batches of up to {size} rows, the same number in each tensor; got "
             f"{[len(leaf) for leaf in leaves]}. Larger batches are done in parts."
