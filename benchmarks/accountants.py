@@ -84,7 +84,7 @@ def ask_peers(python: str | None, tasks: list[dict]) -> list[dict]:
     return rows + missing
 
 
-def told(row: dict) -> str:
+def shown(row: dict) -> str:
     if "error" in row:
         return row["error"]
     numbers = ", ".join(
@@ -114,7 +114,7 @@ def usual_regime(python: str | None) -> str:
     ]
     answers = ask_peers(python, [{**setting, **peer} for peer in peers])
     rows = []
-    for check, words in (("quick", ", held against a lattice"), ("off", ", one method")):
+    for check, words in (("quick", ", checked by a lattice"), ("off", ", one method")):
         median, least, answer = timed(lambda k, c=check: epsilon(**setting, k=k, check=c), 15)
         rows.append(
             [
@@ -123,7 +123,7 @@ def usual_regime(python: str | None) -> str:
                 f"upper {answer.upper:.10f} (relative width {answer.relative_width:.0e})",
             ]
         )
-    rows += [[_name(peer), told(row)] for peer, row in zip(peers, answers, strict=True)]
+    rows += [[_name(peer), shown(row)] for peer, row in zip(peers, answers, strict=True)]
     return table("epsilon at q=256/60000, noise 1.1, T=14062, delta=1e-5", ["who", "answer"], rows)
 
 
@@ -137,7 +137,7 @@ def profile_values() -> str:
         )
         rows.append([direction, milliseconds(median, least), f"{found.width:.0e}"])
     run = run_of(MNIST, 1.1, 14062)
-    for check, words in (("off", "one method"), ("quick", "held against a lattice")):
+    for check, words in (("off", "one method"), ("quick", "checked by a lattice")):
         median, least, found = timed(
             lambda k, c=check: account(run, EXACT, check=c).delta(2.0 + 1e-3 * k), 25
         )
@@ -166,7 +166,7 @@ def calibration(python: str | None) -> str:
             f"**{milliseconds(median, least)} ms**: noise {found.value:.9f}",
         ]
     ]
-    rows += [[name, told(row)] for name, row in zip(names, answers, strict=True)]
+    rows += [[name, shown(row)] for name, row in zip(names, answers, strict=True)]
     return table("noise for eps=3, delta=1e-5 (truth 0.96840792)", ["who", "answer"], rows)
 
 
@@ -233,7 +233,7 @@ def peers_elsewhere(python: str | None) -> str:
             [
                 *(f"{x:g}" for x in setting.values()),
                 f"{ours[0] * 1e3:.0f} ms: {ours[2]}",
-                *(told(row) for row in answers[3 * i : 3 * i + 3]),
+                *(shown(row) for row in answers[3 * i : 3 * i + 3]),
             ]
         )
     return table("the peers in the other rows", [*HEAD[:4], "tightrope", *names], rows)

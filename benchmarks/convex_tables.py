@@ -1,4 +1,4 @@
-"""Real tables as rows of norm at most 1, prepared by rules that look at no private value.
+"""Real tables as rows of norm at most 1, prepared by rules that read no private value.
 
 Each numeric column is centred and scaled by numbers taken from its meaning (an age is about 50 plus
 or minus 50), amounts by a logarithm; nominal columns are one-hot; long rows are shortened.

@@ -1,8 +1,8 @@
 """The numbers of the accountant itself: python benchmarks/heart.py [how many random settings]
 
 For the MNIST row (rate 256/60000, noise 1.1, 60 epochs): the modules that one epsilon with its
-second look enters, and the least time of many. For the package: lines, and the share of `Any` among
-parameters. For random settings (those of tests/laws/test_stress.py): relative width and time.
+second method enters, and the least time of many. For the package: lines, and the share of `Any`
+among parameters. For random settings (those of tests/laws/test_stress.py): relative width and time.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def parameters() -> tuple[int, int]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 a = node.args
-                held = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
-                told = [p.annotation for p in held if p is not None and p.annotation is not None]
-                total += len(told)
-                loose += sum("Any" in ast.unparse(t).replace(" ", "").split("|") for t in told)
+                named = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
+                types = [p.annotation for p in named if p is not None and p.annotation is not None]
+                total += len(types)
+                loose += sum("Any" in ast.unparse(t).replace(" ", "").split("|") for t in types)
     return loose, total
 
 

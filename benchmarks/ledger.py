@@ -66,8 +66,8 @@ def decisions() -> None:
         def decide(book: Book = book, noises: Iterator[float] = noises) -> None:
             book.reserve(NoisySGD(PoissonSampling(0.01), next(noises), 10), "ann")
 
-        told = f"decision over 1,000 releases of 50 kinds, chosen {choices}"
-        print(f"| {told} | {_both(decide, 9)} |")
+        label = f"decision over 1,000 releases of 50 kinds, chosen {choices}"
+        print(f"| {label} | {_both(decide, 9)} |")
 
 
 def statuses(folder: Path) -> None:
@@ -77,8 +77,8 @@ def statuses(folder: Path) -> None:
         for _ in range(3):
             ledger.reserve(f"data {number}", RUN)
     fresh = open_ledger(folder / "many.db")
-    told = _both(lambda: [standing_view(fresh, name) for name in fresh.names()], 1)
-    print(f"| status of 100 data sets, first look | {told} |")
+    label = _both(lambda: [standing_view(fresh, name) for name in fresh.names()], 1)
+    print(f"| status of 100 data sets, first view | {label} |")
 
 
 def alternately(actions: list[Callable[[], object]], times: int) -> list[float]:
@@ -111,10 +111,10 @@ def throughput(url: str) -> None:
             row = {"number": secrets.token_hex(8), "content": "x" * 300}
             connection.execute(sql.text("INSERT INTO bare VALUES (:number, :content)"), row)
 
-    held = ledger.reserve("people", RUN)
+    reserved = ledger.reserve("people", RUN)
 
     def spend() -> None:
-        ledger.spend("people", held.id, 1)
+        ledger.spend("people", reserved.id, 1)
 
     def reserve_and_settle() -> None:
         ledger.settle("people", ledger.reserve("people", RUN).id, 1)

@@ -50,7 +50,7 @@ class Meter(TorchDispatchMode):
         for value in values:
             storage = getattr(value, "_local_tensor", value).untyped_storage()
             self._alive[storage._cdata] = StorageWeakRef(storage)
-        self._alive = {key: held for key, held in self._alive.items() if not held.expired()}
+        self._alive = {key: part for key, part in self._alive.items() if not part.expired()}
         found = [torch.UntypedStorage._new_with_weak_ptr(h.cdata) for h in self._alive.values()]
         self.most = max(self.most, sum(s.nbytes() for s in found if s is not None))
 
@@ -61,7 +61,7 @@ class Meter(TorchDispatchMode):
 
 
 def chain(layers: int, width: int, *, in_parts: bool) -> nn.Module:
-    """Made a layer at a time, so that nobody ever holds all of it."""
+    """Made a layer at a time, so that all of it is never in one place."""
     torch.manual_seed(0)
     model = nn.Sequential()
     for _ in range(layers):
@@ -121,9 +121,9 @@ def ask(args: argparse.Namespace, ranks: int, *, in_parts: bool, tensors: bool) 
     several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer"
-        told = [f"--layers={args.layers}", f"--width={args.width}", f"--answer={answer}"]
-        told += ["--in-parts"] * in_parts + ["--tensors"] * tensors
-        command = [sys.executable, *(several if ranks > 1 else []), __file__, *told]
+        arguments = [f"--layers={args.layers}", f"--width={args.width}", f"--answer={answer}"]
+        arguments += ["--in-parts"] * in_parts + ["--tensors"] * tensors
+        command = [sys.executable, *(several if ranks > 1 else []), __file__, *arguments]
         done = subprocess.run(
             command, env=os.environ | GIVES_BACK, stderr=subprocess.PIPE, text=True, timeout=600
         )

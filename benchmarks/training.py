@@ -174,7 +174,7 @@ def tried(
 
 @contextmanager
 def limited(end: float | None) -> Iterator[None]:
-    """Raises inside once it is so late; again and again, in case that somebody there catches it."""
+    """Raises inside once it is so late; again and again, in case that code there catches it."""
 
     def too_long(*_: object) -> None:
         raise RuntimeError("not ready in the time that --patience gives")

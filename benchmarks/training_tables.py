@@ -43,18 +43,18 @@ def table(results: Results) -> str:
         clip = result.get("clip", {})
         shown = ", ".join(f"{k} {v:.6f}" for k, v in clip.items())
         for name, row in rows.items():
-            held = shown if name == "tightrope" else ""
+            released = shown if name == "tightrope" else ""
             time = f"{row['ms']:.2f} | {row['ms'] / plain:.2f} | "
             time += "" if compiled is None else f"{row['ms'] / compiled:.2f}"
             mb = memory_cells(name, result.get("memory_mb"))
-            lines.append(f"| {model} | {name} | {time} | {mb} | {held} |")
+            lines.append(f"| {model} | {name} | {time} | {mb} | {released} |")
         lines += failure_lines(model, result["failures"])
         lines += peer_lines(model, result.get("peer"))
     return "\n".join(lines)
 
 
 def memory_cells(name: str, memory: Result | None) -> str:
-    """What tensors held and what the allocator held, each over the ordinary step's."""
+    """What tensors took and what the allocator reserved, each over the ordinary step's."""
     if not memory or name not in memory or "plain" not in memory:
         return "|"
     used, plain = memory[name], memory["plain"]

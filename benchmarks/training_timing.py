@@ -130,8 +130,8 @@ def warm(make: Callable[[], Step]) -> Ready:
 def measured(make: Callable[[], Step]) -> Ready:
     """The same, and the MB of CUDA memory that a step takes, model and optimizer state included.
 
-    allocated: the most that tensors held at one time; nothing of a captured graph counts.
-    reserved: the most that the allocator held, a graph's own memory and all fragments included.
+    allocated: the most that tensors took at one time; nothing of a captured graph counts.
+    reserved: the most that the allocator reserved, a graph's own memory and all fragments included.
     """
     gc.collect()
     torch.cuda.empty_cache()

@@ -2,7 +2,7 @@
 
 A process for each model makes its steps ready, which takes minutes of a processor and little of a
 GPU. Whoever is ready is measured in its turn, while all other processes, and those that compile for
-them, are stopped (SIGSTOP): nobody else launches, compiles or computes meanwhile.
+them, are stopped (SIGSTOP): nothing else launches, compiles or computes meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Turns:
     pipe: Connection | None = None
 
     def mine(self) -> bool:
-        """Returns when all others are stopped. Is nobody left who holds memory?"""
+        """Returns when all others are stopped. Does no process with memory remain?"""
         if self.pipe is None:
             return True
         self.pipe.send("ready")
@@ -82,17 +82,17 @@ class _Round:
     def hear(self, pipe: Connection, show: Show) -> None:
         worker = self.workers[pipe]
         try:
-            told = pipe.recv()
+            message = pipe.recv()
         except (EOFError, ConnectionError):
             self._end(pipe, worker)
             return
-        if told == "ready":
+        if message == "ready":
             self._ask(pipe, worker)
         else:
             first = worker.name not in self.results
-            self.results[worker.name] = told
+            self.results[worker.name] = message
             if first:
-                show(worker.name, told)
+                show(worker.name, message)
 
     def next_turn(self) -> None:
         """The first that waits is measured, while the others are stopped."""

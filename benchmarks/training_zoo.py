@@ -70,7 +70,7 @@ def tokens(gpu_sizes: tuple[int, int], cpu_sizes: tuple[int, int]) -> Data:
 
 
 def labelled(inner: Data) -> Data:
-    """The same texts, to be told apart."""
+    """The same texts, that differ."""
 
     def data(batch: int, gpu: bool) -> tuple[Tensor, Tensor]:
         return inner(batch, gpu)[0], torch.randint(0, 2, (batch,))

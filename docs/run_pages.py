@@ -34,15 +34,15 @@ def run_page(page: Path) -> str:
     def again(found: re.Match[str]) -> str:
         kind, code = found[1], found[2]
         if kind == "console":
-            told = "".join(f"$ {command}\n{_shell(command)}" for command in commands(code))
-            return f"```console\n{told}```\n"
+            text = "".join(f"$ {command}\n{_shell(command)}" for command in commands(code))
+            return f"```console\n{text}```\n"
         if code.startswith(">>> "):  # a session is a test of its own
             return found[0]
         out = io.StringIO()
         with redirect_stdout(out):
             exec(compile(code, str(page), "exec"), names)
-        told = out.getvalue()
-        return f"```python\n{code}```\n" + (f"\n```text\n{told}```\n" if told else "")
+        text = out.getvalue()
+        return f"```python\n{code}```\n" + (f"\n```text\n{text}```\n" if text else "")
 
     text = page.read_text("utf-8")
     if page.stem == "contributor":  # works in the repository; everybody else where their files are
@@ -58,7 +58,7 @@ def commands(block: str) -> list[str]:
 
 
 def _shell(command: str) -> str:
-    """What a person sees, both streams; an exit code that is not 0 is told."""
+    """What a person sees, both streams; an exit code that is not 0 is shown."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     spaced = plain | {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PATH": path}
@@ -66,8 +66,8 @@ def _shell(command: str) -> str:
         ["bash", "-c", _START + command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, env=spaced, timeout=300, check=False,
     )  # fmt: skip
-    told = "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
-    return told + (f"(exit code {done.returncode})\n" if done.returncode else "")
+    text = "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    return text + (f"(exit code {done.returncode})\n" if done.returncode else "")
 
 
 def notebook(text: str) -> str:
@@ -92,14 +92,14 @@ def _prose(text: str) -> list[dict[str, Any]]:
 
 
 def _cell(found: re.Match[str]) -> dict[str, Any]:
-    kind, code, told = found.groups()
+    kind, code, text = found.groups()
     if kind == "console":
-        told = "".join(f"{line}\n" for line in re.sub(_TYPED, "", code).splitlines() if line)
+        text = "".join(f"{line}\n" for line in re.sub(_TYPED, "", code).splitlines() if line)
         code = "\n".join(f"!{command}" for command in commands(code))
-    shown = [{"name": "stdout", "output_type": "stream", "text": (told or "").splitlines(True)}]
+    shown = [{"name": "stdout", "output_type": "stream", "text": (text or "").splitlines(True)}]
     return {
         "cell_type": "code", "execution_count": None, "metadata": {},
-        "outputs": shown if told else [], "source": code.rstrip().splitlines(True),
+        "outputs": shown if text else [], "source": code.rstrip().splitlines(True),
     }  # fmt: skip
 
 

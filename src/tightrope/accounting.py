@@ -186,12 +186,24 @@ class Account(Views):
     def _one_epsilon(self, delta: float) -> Interval:
         guarantee, answer = self._epsilon(delta)
         self._confirm(guarantee, lambda g, full: confirm_epsilon(g.orders, delta, answer, full))
-        return guarantee.loss_known(answer)
+        return self._known(guarantee, answer, lambda g: g.epsilon(delta))
 
     def _one_delta(self, epsilon: float) -> Interval:
         guarantee, answer = self._answer(lambda g: g.delta(epsilon), lambda found: found.upper)
         self._confirm(guarantee, lambda g, full: confirm_delta(g.orders, epsilon, answer, full))
-        return guarantee.loss_known(answer)
+        return self._known(guarantee, answer, lambda g: g.delta(epsilon))
+
+    def _known(
+        self, guarantee: Guarantee, answer: Interval, view: Callable[[Guarantee], Interval]
+    ) -> Interval:
+        """The answer; the lower end of a bound is the best that another finding attains."""
+        known = guarantee.loss_known(answer)
+        if guarantee.two_sided:
+            return known
+        least = max((_known(f, view).lower for f in self.certified), default=0.0)
+        if least > known.upper * (1.0 + _SLACK):
+            return known.intersect(Interval(least, math.inf))  # refused: one of the two is wrong
+        return Interval(min(max(least, known.lower), known.upper), known.upper)
 
     def _curve(self, type_i: FloatArray) -> IntervalArray | None:
         return None if self._exact is None else _guarantee(self._exact)._curve(type_i)
@@ -228,7 +240,7 @@ class Account(Views):
     def compare(self, delta: float) -> None:
         """ContradictoryMethods where one finding's upper end lies below another's lower end."""
         delta = one_number(check_delta(delta), "delta")
-        known = [(_known(finding, delta), finding.name) for finding in self.certified]
+        known = [(_known(f, lambda g: g.epsilon(delta)), f.name) for f in self.certified]
         if not known:
             return
         least, why = max(known, key=lambda one: one[0].lower)
@@ -286,10 +298,10 @@ def _judged(finding: AnalysisResult, loss: Callable[[Guarantee], float]) -> floa
         return math.inf
 
 
-def _known(finding: AnalysisResult, delta: float) -> Interval:
-    """What a finding says of epsilon(delta); nothing where no number of it could be certified."""
+def _known(finding: AnalysisResult, view: Callable[[Guarantee], Interval]) -> Interval:
+    """What a finding says of epsilon or delta; nothing where no number could be certified."""
     try:
-        return _guarantee(finding).loss_known(_guarantee(finding).epsilon(delta))
+        return _guarantee(finding).loss_known(view(_guarantee(finding)))
     except NotCertified:
         return Interval(0.0, math.inf)
 

@@ -86,17 +86,9 @@ def released(x: Tensor, **how: Any) -> tuple[Tensor, float]:
     """What the noise of one full-batch step was added to, and the sensitivity charged."""
     seen = Seen()
     run = noisy_sgd(
-        OneNumber(),
-        x,
-        output,
-        learning_rate=0.1,
-        sampler=CyclicSampler(1),
-        clip=FlatClip(CLIP),
-        noise=seen,
-        expected_batch_size=len(x),
-        steps=1,
-        **how,
-    )
+        OneNumber(), x, output, learning_rate=0.1, sampler=CyclicSampler(1),
+        clip=FlatClip(CLIP), noise=seen, expected_batch_size=len(x), steps=1, **how,
+    )  # fmt: skip
     run.take_step()
     run.close()
     return torch.cat([total.flatten() for total in seen.sums[0]]), seen.charged[0]
@@ -163,28 +155,22 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("examples", [700, 3000, 20_000])
-def test_every_form_adds_within_its_bound(name, examples):
+def test_every_form_adds_within_its_bound(name):
     """|released - sum of the stored contributions| <= gamma(k + 5) n C <= rho C / 2."""
-    x, factors = drifting(examples, 4), torch.ones(examples)
-    rho = LARGEST_RHO
-    chain = longest_chain(examples, rho)
-    form = FORMS[name](x)
-    exact = form.dense().double().sum(0)
-    total = form.weighted_sum(factors, chain).double()
-    assert float((total - exact).norm()) <= rho / 2
+    for examples in (700, 3000, 20_000):
+        form, factors = FORMS[name](drifting(examples, 4)), torch.ones(examples)
+        exact = form.dense().double().sum(0)
+        total = form.weighted_sum(factors, longest_chain(examples, LARGEST_RHO)).double()
+        assert float((total - exact).norm()) <= LARGEST_RHO / 2
 
 
 def test_one_long_chain_would_be_noticed():
     """The rows above do break a bound of the same size where chains are too long."""
     x = drifting(20_000, 4)
-    total = RankOne(x, torch.ones(len(x), 1)).weighted_sum(torch.ones(len(x)), len(x))
     in_order = torch.zeros(4)
     for row in x:
         in_order += row
-    exact = x.double().sum(0)
-    assert total.shape == (1, 4)
-    assert float((in_order.double() - exact).norm()) > LARGEST_RHO
+    assert float((in_order.double() - x.double().sum(0)).norm()) > LARGEST_RHO
 
 
 def cancelling(positions: int, width: int, size: float) -> tuple[Tensor, Tensor]:
@@ -228,36 +214,18 @@ def test_reads_and_products_that_cancel_are_added_before_examples_are():
     assert float(exact.norm()) <= n * CLIP
 
 
-@pytest.mark.parametrize("dims", [2, 3])
-def test_norms_that_underflow_do_not_hide_a_contribution(dims):
+def test_norms_that_underflow_do_not_hide_a_contribution():
     """Inputs of 1e19 and output gradients of 1e-23: the square of the latter is lost in float32."""
     model = nn.Linear(4, 3, bias=False)
-    shape = (2, 4) if dims == 2 else (2, 5, 4)
-    x = torch.full(shape, 3e18)
 
     def loss(model: nn.Module, x: Tensor) -> Tensor:
         return (model(x) * 1e-23).flatten(1).sum(1)
 
-    batch, _ = executor_of(model, loss, x).clipped_sum((x,), FlatClip(1e-6), 2)
-    norm = math.sqrt(sum(float(total.double().square().sum()) for total in batch.sums))
-    assert 0 < norm <= 2 * 1e-6
-
-
-def networks() -> dict[str, tuple[nn.Module, Tensor]]:
-    torch.manual_seed(1)
-    tokens = torch.randint(0, 50, (96, 12))
-    return {
-        "convolutional": (
-            nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)),
-            torch.randn(96, 1, 8, 8),
-        ),
-        "dense": (nn.Sequential(nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, 3)), torch.randn(96, 9)),
-        "embedding": (
-            nn.Sequential(nn.Embedding(50, 6), nn.Flatten(), nn.Linear(72, 3)),
-            tokens,
-        ),
-        "recurrent": (Recurrent(), tokens),
-    }
+    for shape in ((2, 4), (2, 5, 4)):
+        x = torch.full(shape, 3e18)
+        batch, _ = executor_of(model, loss, x).clipped_sum((x,), FlatClip(1e-6), 2)
+        norm = math.sqrt(sum(float(total.double().square().sum()) for total in batch.sums))
+        assert 0 < norm <= 2 * 1e-6
 
 
 class Recurrent(nn.Module):
@@ -274,15 +242,26 @@ def squares(model: nn.Module, x: Tensor) -> Tensor:
     return model(x).square().sum(1)
 
 
-@pytest.mark.parametrize("name", ["convolutional", "dense", "embedding", "recurrent"])
-@pytest.mark.parametrize("clip", [FlatClip(0.1), PerLayerClip(0.1)], ids=["flat", "per layer"])
-def test_orders_splits_and_threads_agree_within_rho(name, clip):
-    model, x = networks()[name]
-    executor = executor_of(model, squares, x)
-    rho = rho_for(len(x))
-    chain = longest_chain(len(x), rho)
+NETWORKS = {
+    "convolutional": lambda: (
+        nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)),
+        torch.randn(96, 1, 8, 8),
+    ),
+    "dense": lambda: (
+        nn.Sequential(nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, 3)), torch.randn(96, 9)
+    ),
+    "recurrent": lambda: (Recurrent(), torch.randint(0, 50, (96, 12))),
+}  # fmt: skip
 
-    def total(order: Tensor, sizes: list[int]) -> Tensor:
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_orders_splits_and_threads_agree_within_rho(name):
+    torch.manual_seed(1)
+    model, x = NETWORKS[name]()
+    executor, rho = executor_of(model, squares, x), rho_for(len(x))
+    chain, threads = longest_chain(len(x), rho), torch.get_num_threads()
+
+    def total(clip: Any, order: Tensor, sizes: list[int]) -> Tensor:
         sums = [torch.zeros_like(p, dtype=torch.float64) for p in executor.parameters]
         for part in torch.split(order, sizes):
             batch, _ = executor.clipped_sum((x[part],), clip, chain)
@@ -290,29 +269,22 @@ def test_orders_splits_and_threads_agree_within_rho(name, clip):
                 mine += new
         return torch.cat([s.flatten() for s in sums])
 
-    first = total(torch.arange(96), [96])
-    threads = torch.get_num_threads()
-    for order, sizes in itertools.product(
-        (torch.arange(96).flip(0), torch.randperm(96)), ([96], [32] * 3, [1, 2, 93])
-    ):
-        torch.set_num_threads(3 - torch.get_num_threads() % 2)
-        assert float((total(order, sizes) - first).norm()) <= rho * clip.sensitivity
+    for clip in (FlatClip(0.1), PerLayerClip(0.1)):
+        first = total(clip, torch.arange(96), [96])
+        for order, sizes in itertools.product(
+            (torch.arange(96).flip(0), torch.randperm(96)), ([32] * 3, [1, 2, 93])
+        ):
+            torch.set_num_threads(3 - torch.get_num_threads() % 2)
+            assert float((total(clip, order, sizes) - first).norm()) <= rho * clip.sensitivity
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("expected", [4, 256, 50_000])
+@pytest.mark.parametrize("expected", [4, 50_000])
 def test_the_charged_sensitivity_scales_the_noise_and_is_on_the_certificate(expected):
     run = noisy_sgd(
-        OneNumber(),
-        torch.randn(8, 1),
-        output,
-        learning_rate=0.1,
-        sampler=CyclicSampler(2),
-        clip=FlatClip(0.5),
-        noise=GaussianNoise(1.0),
-        expected_batch_size=expected,
-        steps=2,
-    )
+        OneNumber(), torch.randn(8, 1), output, learning_rate=0.1, sampler=CyclicSampler(2),
+        clip=FlatClip(0.5), noise=GaussianNoise(1.0), expected_batch_size=expected, steps=2,
+    )  # fmt: skip
     assert run.sensitivity_charged == 0.5 * (1 + rho_for(expected))
     assert len(list(run)) == 2
     settings = run.certificate(1e-5)["run"]["settings"]

@@ -13,10 +13,10 @@ import pytest
 from mpmath import exp, fsum, log, log1p, mp, mpc, mpf, pi, sqrt
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.base import Components
 from tightrope.guarantee.check import confirm_epsilon
 from tightrope.guarantee.loss import contour, lattice, profile
-from tightrope.guarantee.loss.lattice.sketch import sketch_of
+from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.lattice.plan import sketch_of
 from tightrope.guarantee.loss.pairs import SampledGaussianPair
 from tightrope.numerics.interval import Interval
 

@@ -174,6 +174,6 @@ FAULTS = [
         "guarantee/compose.py::compose",
         "validity = Validity.BOUND",
         "pass",
-        "tests/unit/guarantee/test_least_mu.py",
+        "tests/unit/guarantee/test_kinds.py",
     ),
 ]

@@ -44,8 +44,8 @@ FAULTS = [
     (f"{GRID}::Outline.total", "total + 0.5 * self.depths * self.depths", "total", BOUNDS),
     (
         f"{GRID}::SampledStrip.tails",
-        "0.5 * w * _log_modulus(np.minimum(t[:, :1], 0.5), theta)",
-        "0.0 * w * _log_modulus(np.minimum(t[:, :1], 0.5), theta)",
+        "0.5 * w * np.log1p(-2.0 * nearest * (1.0 - nearest) * (1.0 - np.cos(theta)))",
+        "0.0 * w * theta",
         BOUNDS,
     ),
     (f"{GRID}::SampledGrid._quadrature", "strip + beyond", "beyond", BOUNDS),
@@ -82,8 +82,8 @@ FAULTS = [
     ),
     (
         "guarantee/loss/pairs/sampled_cut.py::Panels._log_on_box",
-        "self.w * lr[0] + self.frequency * angle[0]",
-        "self.w * lr[0]",
+        "self.w * lr + self.frequency * angle",
+        "self.w * lr",
         BOUNDS,
     ),
     (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_TESTS = "tests/unit/guarantee/test_curve_corners.py"
+_TESTS = "tests/unit/guarantee/test_curve_corners.py tests/unit/reproduce/test_tradeoff_corners.py"
 
 FAULTS = [
     (

@@ -33,12 +33,12 @@ FAULTS = [
         LAW,
     ),
     (
-        "train/arithmetic.py::FloatTotals.noisy",
+        "train/arithmetic.py::Totals.noisy",
         "noise.add_(total, self.arithmetic.charged(sensitivity))",
         "None",
         LAW,
     ),
-    ("train/arithmetic.py::IntegerTotals.noisy", "noise.add_whole_(total, BOUND)", "None", LAW),
+    ("train/arithmetic.py::_Whole.noisy", "noise.add_whole_(total, BOUND)", "None", LAW),
     (
         "tightrope_reproduce/iteration/contenders.py::_perturbed",
         "scale * entropy.normal(clean.weights.shape)",
@@ -80,7 +80,7 @@ FAULTS = [
         DRAWS,
     ),
     (
-        "train/samplers.py::TruncatedPoissonSampler.draw",
+        "train/samplers.py::TruncatedPoissonSampler._draw",
         "self._rate",
         "self._rate / 2",
         SAMPLERS,

@@ -2,7 +2,7 @@
 
 BOUNDS = "tests/unit/guarantee/test_lattice_bounds.py"
 NUMBERS = "tests/unit/numerics/test_convolution.py"
-TERMS = "tests/unit/numerics/test_lattice_terms.py"
+TERMS = "tests/unit/numerics/test_convolution.py"
 LATTICE, TAIL = "numerics/lattice.py", "numerics/lattice_tail.py"
 LAW, PLAN, BLOCKS = (f"guarantee/loss/lattice/{part}.py" for part in ("law", "plan", "blocks"))
 NORMAL, SAMPLED, FIXED, POINTS, LAPLACE, DISCRETE = (
@@ -25,7 +25,12 @@ FAULTS = [
     ),
     (f"{LATTICE}::LatticeMeasure.log_moment", "change > 0.0", "change < 0.0", TERMS),
     (f"{LATTICE}::_convolved", "2.0 * outside", "0.5 * outside", TERMS),
-    (LATTICE, "_compounded(factors)\n        + 2.0", "2.0", NUMBERS),
+    (
+        f"{LATTICE}::_convolved",
+        "expm1_or_inf(sum(n * m.error for m, n in factors))",
+        "0.0",
+        NUMBERS,
+    ),
     (
         f"{LATTICE}::_power",
         "2.0 * float(sums[0] + sums[1])",
@@ -77,9 +82,19 @@ FAULTS = [
         "-1.01 * mu * (cells.before + width + cells.after)",
         NUMBERS,
     ),
-    (f"{LATTICE}::coarsened", "(measure.error + rounding) * inflation", "measure.error", TERMS),
-    (f"{LATTICE}::coarsened", "np.expm1(position) / math.expm1(wide)", "position / wide", NUMBERS),
-    (f"{LATTICE}::compound", "2.0 * _outside(measure, count, size)", "0.0", TERMS),
+    (
+        "numerics/lattice_sums.py::coarsened",
+        "(measure.error + rounding) * inflation",
+        "measure.error",
+        TERMS,
+    ),
+    (
+        "numerics/lattice_sums.py::coarsened",
+        "np.expm1(position) / math.expm1(wide)",
+        "position / wide",
+        NUMBERS,
+    ),
+    ("numerics/lattice_sums.py::compound", "2.0 * _outside(measure, count, size)", "0.0", TERMS),
     (
         f"{LAW}::OneSide.log_upper",
         "[value, error, self.log_given(epsilon)]",
@@ -221,7 +236,7 @@ FAULTS = [
         BLOCKS,
         'if self.side == "lower":\n            return -math.inf\n',
         "return -math.inf\n",
-        "tests/unit/guarantee/test_lattice_blocks.py",
+        "tests/unit/guarantee/test_lattice_bounds.py",
     ),
     (
         f"{LAW}::LatticeLaw.log_delta",

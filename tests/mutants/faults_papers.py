@@ -1,7 +1,8 @@
 """A fault in each home that the inventory of the papers names, for each test that it cites."""
 
-GOLDEN = "tests/unit/guarantee/test_renyi_golden.py"
-REGIONS = "tests/unit/guarantee/test_renyi_regions.py"
+FORMULAS = "tests/unit/reproduce/test_renyi_formulas.py"
+GOLDEN = f"tests/unit/guarantee/test_renyi_golden.py {FORMULAS}"
+REGIONS = f"tests/unit/guarantee/test_renyi_regions.py {FORMULAS}"
 GAUSSIAN = "tests/unit/guarantee/test_gaussian_profile.py"
 DIVERGENCE = "tests/unit/reproduce/test_tradeoff_divergence.py"
 CURVES = "tests/unit/reproduce/test_tradeoff_curves.py"
@@ -396,7 +397,7 @@ FAULTS = [
     (f"{FORMULAS}/tangent.py::limit", "0.5 * mu", "mu", TANGENT),
     ("convex/last_iterate.py::CyclicDescent.run", NOISE, "0.0 * weights", RUN),
     (
-        "train/samplers.py::FixedSizeSampler.draw",
+        "train/samplers.py::FixedSizeSampler._draw",
         "np.argpartition(keys, self._size - 1)[: self._size]",
         "np.arange(self._size)",
         "tests/statistical/test_train_samplers.py",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tightrope.evidence.certificate import code_fingerprint, library
+from tightrope.numerics.arrays import Enclosure
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import figure, save
 from tightrope_reproduce.item import (
@@ -116,8 +117,8 @@ def _line(line: Line) -> dict[str, Any]:
 
 
 def _number(value: Number) -> Any:
-    if isinstance(value, Interval):
-        return {"lower": value.lower, "upper": value.upper}
+    if isinstance(value, Interval | Enclosure):
+        return {"lower": float(value.lower), "upper": float(value.upper)}
     return value if isinstance(value, str) or value is None else float(value)
 
 

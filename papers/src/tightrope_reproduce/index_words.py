@@ -22,7 +22,7 @@ __all__ = [
     "by_paper",
 ]
 
-TITLE = "The papers, made again"
+TITLE = "The papers, reproduced"
 INTRODUCTION = (
     "Every figure and table of the five papers, computed by Tightrope. A plain number in the "
     "claim's column is printed in the paper; one marked (formula) is the paper's formula at a "

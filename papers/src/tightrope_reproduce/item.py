@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from tightrope.errors import InvalidInput
+from tightrope.numerics.arrays import Enclosure
 from tightrope.numerics.interval import Interval
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
     "Number",
 ]
 
-Number = float | Interval | str | None
+Number = float | Interval | Enclosure | str | None
 
 
 class Printed(float):

@@ -91,10 +91,6 @@ class Audit:
         lines = lines_of(claim, self.delta)
         return any(test.refutes(lines) for test in self.evidence)
 
-    def as_dict(self) -> dict[str, Any]:
-        points = [{"false_positive_rate": a, "true_positive_rate": h} for a, h in self.roc]
-        return {**asdict(self), "roc": points}
-
 
 def audit_one_run(
     scores: Any | Mapping[str, Any],

@@ -122,6 +122,7 @@ def certify(
 
 def analysis_of(finding: AnalysisResult, result: Account, delta: float) -> dict[str, Any]:
     second = result.second_method(delta)
+    theorems: Any = finding.theorems
     return {
         "key": finding.key,
         "name": finding.name,
@@ -133,7 +134,7 @@ def analysis_of(finding: AnalysisResult, result: Account, delta: float) -> dict[
                 "module": f"{theorem.__module__}.{theorem.__name__}",
                 "error": _error_of(theorem),
             }
-            for theorem in finding.theorems
+            for theorem in theorems
         ],
         "refused": [f.name for f in result.findings if not f.applies],
         "second_method": {"verdict": str(second.verdict), "method": second.method},

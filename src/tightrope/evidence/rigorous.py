@@ -95,9 +95,11 @@ def prove_epsilon(process: Process, epsilon: float, delta: float) -> Proof:
 
 def _slack(law: Any, epsilon: float, delta: float) -> float | None:
     """With the finest sum that is affordable; a coarser one proves a little less."""
+    from flint import arb
+
     from tightrope.evidence import ball_arithmetic as balls
 
-    exact = balls.arb(epsilon)
+    exact, bound = arb(epsilon), balls.gaussian_delta(law.variance)
     if law.never_above(exact):
         return 0.0
     if law.steps:
@@ -106,15 +108,15 @@ def _slack(law: Any, epsilon: float, delta: float) -> float | None:
         if reach is None:
             raise NotCertified(balls.TOO_SLOW)
         bound = balls.RigorousLine(law, reach).delta_upper
-    else:
-        bound = balls.gaussian_delta(law.variance)
-    holding = (s for s in SLACKS if bound(exact * (1 + balls.arb(s))) <= balls.arb(delta))
+    holding = (s for s in SLACKS if bound(exact * (1 + arb(s))) <= arb(delta))
     return next(holding, None)
 
 
 def _laws(process: Process) -> list[Any]:
     """One composition for each order of the neighbours."""
-    from tightrope.evidence.ball_arithmetic import Composition, SampledStep, arb
+    from flint import arb
+
+    from tightrope.evidence.ball_arithmetic import Composition, SampledStep
 
     variance, sampled = arb(0), []
     for part, times in parts_of(process).items():

@@ -301,7 +301,7 @@ def _data(folder: Path, run: dict[str, Any], state: dict[str, Any]) -> Check:
 
 def sha256_of(path: Path) -> str:
     with open_ordinary(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def _tensors(snapshot: Path, state: dict[str, Any]) -> Check:

@@ -75,7 +75,7 @@ def _length(run: dict[str, Any] | None, newest: bool) -> str:
         return ""
     if newest and "length" not in run and run["kind"] == "training":
         return _UNSAID
-    claim = _LENGTHS.get(run.get("length"), "")
+    claim = _LENGTHS.get(str(run.get("length")), "")
     return claim if newest else claim.replace("By its own word, its", "Its")
 
 

@@ -15,9 +15,10 @@ from tightrope.accounting import Account, find
 from tightrope.errors import TightropeError
 from tightrope.evidence.check import Check, yours
 from tightrope.evidence.statement import main_claim
-from tightrope.guarantee.base import Components, Guarantee
+from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.check import Methods
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.renyi import composed_renyi_by_cells
 from tightrope.guarantee.tradeoff import supporting_epsilon
 from tightrope.numerics.interval import Interval

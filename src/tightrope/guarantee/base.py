@@ -241,6 +241,24 @@ class Guarantee(Views):
         return belief(prior, false_positive_rate, self.tradeoff(false_positive_rate))
 
 
+class DerivedGuarantee(Guarantee):
+    """A bound read off another guarantee, for the same neighbours and users."""
+
+    inner: Guarantee
+
+    @property
+    def adjacency(self) -> Adjacency:  # type: ignore[override]
+        return self.inner.adjacency
+
+    @property
+    def records(self) -> int:
+        return self.inner.records
+
+    @property
+    def validity(self) -> Validity:  # type: ignore[override]
+        return Validity.BOUND
+
+
 def _composed(parts: Sequence[Guarantee], times: Sequence[int]) -> Guarantee:
     """Composition chooses among the kinds of guarantees, which are built on the class above."""
     from tightrope.guarantee.compose import compose

@@ -25,9 +25,8 @@ from tightrope.guarantee.loss.abstract import Components, Side, infinite_log_mas
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.grouping import grouped
 from tightrope.guarantee.loss.lattice.best import best_plan
-from tightrope.guarantee.loss.lattice.law import OneSide, one_side
-from tightrope.guarantee.loss.lattice.plan import LatticePlan, plain_plan
-from tightrope.guarantee.loss.lattice.sketch import sketch_of
+from tightrope.guarantee.loss.lattice.law import one_side
+from tightrope.guarantee.loss.lattice.plan import LatticePlan, plain_plan, sketch_of
 from tightrope.guarantee.loss.pairs import GaussianPair
 from tightrope.numerics.interval import Interval
 
@@ -62,10 +61,6 @@ class _Look:
     def plain(self) -> LatticePlan:
         return plain_plan(self.order, self.epsilon, math.log(self.delta), self.width)
 
-    @cached_property
-    def with_jumps(self) -> LatticePlan:
-        return best_plan(self.order, self.epsilon, math.log(self.delta), self.width)
-
     def seems_far_below(self) -> bool:
         """Does a rough picture, which proves nothing, put this order well below the claim?"""
         unbounded = len(self.order) > _MOST_KINDS  # `bound` follows no more: nothing to save
@@ -80,29 +75,22 @@ class _Look:
         nothing = 0.0 if side == "upper" else -math.inf
         if len(self.order) > _MOST_KINDS and not self.thorough:
             return nothing
-        found = _read(self, False, side, epsilon, nothing)
+        found = self._read(self.thorough, side, epsilon, nothing)
         alone = len(self.order) == 1 and self.order[0][0].has_jumps
-        if (
-            alone
-            and not self.thorough
-            and abs(found - math.log(self.delta)) > _VACUOUS * self.width
-        ):
-            other = _read(self, True, side, epsilon, nothing)
+        off = abs(found - math.log(self.delta)) > _VACUOUS * self.width
+        if alone and off and not self.thorough:
+            other = self._read(True, side, epsilon, nothing)
             return min(found, other) if side == "upper" else max(found, other)
         return found
 
-
-def _read(look: _Look, jumps: bool, side: Side, epsilon: float, nothing: float) -> float:
-    law = _law(look, jumps, side)
-    if law is None:
-        return nothing
-    return law.log_lower(epsilon) if side == "lower" else law.log_upper(epsilon)
-
-
-def _law(look: _Look, jumps: bool, side: Side) -> OneSide | None:
-    """One side of the lattice; None where it would take too long."""
-    plan = look.with_jumps if jumps or look.thorough else look.plain
-    return one_side(plan, side) if look.thorough or plan.work <= _MOST_WORK else None
+    def _read(self, jumps: bool, side: Side, epsilon: float, nothing: float) -> float:
+        """One side of the lattice, with jumps or without."""
+        asked = (self.order, self.epsilon, math.log(self.delta), self.width)
+        plan = best_plan(*asked) if jumps else self.plain
+        if plan.work > _MOST_WORK and not self.thorough:
+            return nothing
+        law = one_side(plan, side)
+        return law.log_lower(epsilon) if side == "lower" else law.log_upper(epsilon)
 
 
 # ---- is it contradicted?
@@ -216,7 +204,7 @@ def second_method(
     """Both methods' proofs of delta(epsilon) <= delta, the claim behind an answer."""
     if delta >= 1.0 or math.isinf(epsilon):
         return _closed("There is no claim that a second method could check.")
-    if all(_is_elementary(order, epsilon) for order in orders):
+    if all(_is_closed(order) or epsilon >= largest_loss(order).upper for order in orders):
         return _closed("A closed formula gives it; no second method is needed.")
     if delta == 0.0:
         return _closed("Losses are bounded; the largest one gives it.")
@@ -224,11 +212,20 @@ def second_method(
         "contour": [_by_contour(order, epsilon) for order in orders],
         "lattice": [_by_lattice(order, epsilon, delta, thorough) for order in orders],
     }
-    factors = {name: _factor(parts, delta) for name, parts in opinions.items()}
+    factors = {}  # the largest of the orders, over the delta claimed; at least 1
+    for name, parts in opinions.items():
+        excess = max(part.log_delta for part in parts) - math.log(delta)
+        factors[name] = math.exp(min(max(excess, 0.0), 700.0))
     weaker, stronger = sorted(factors, key=lambda name: factors[name], reverse=True)
-    if factors[weaker] <= _LARGEST_FACTOR:
-        said = f"Proved twice: a second method ({weaker}) proves it too{_up_to(factors[weaker])}."
-        return SecondMethod(SecondVerdict.CONFIRMED, weaker, factors[weaker], said)
+    factor = factors[weaker]
+    if factor <= _LARGEST_FACTOR:
+        more = f", for a delta {factor:.2g} times as large"
+        if factor < 2.0:
+            more = f", for a delta {100.0 * (factor - 1.0):.2g} % larger"
+        if factor < 1.0 + 1e-9:
+            more = ""
+        said = f"Proved twice: a second method ({weaker}) proves it too{more}."
+        return SecondMethod(SecondVerdict.CONFIRMED, weaker, factor, said)
     reasons = [part.reason for part in opinions[weaker] if part.reason]
     why = reasons[0] if reasons else f"its bound is more than {_LARGEST_FACTOR:g} times as large."
     said = f"One method only, the {stronger}. The {weaker} did not confirm it: {why}"
@@ -237,25 +234,6 @@ def second_method(
 
 def _closed(words: str) -> SecondMethod:
     return SecondMethod(SecondVerdict.CLOSED_FORM, None, None, words)
-
-
-def _up_to(factor: float) -> str:
-    if factor < 1.0 + 1e-9:
-        return ""
-    if factor < 2.0:
-        return f", for a delta {100.0 * (factor - 1.0):.2g} % larger"
-    return f", for a delta {factor:.2g} times as large"
-
-
-def _factor(parts: list[_Opinion], delta: float) -> float:
-    """The largest of the orders, over the delta claimed; at least 1."""
-    excess = max(part.log_delta for part in parts) - math.log(delta)
-    return math.exp(min(max(excess, 0.0), 700.0))
-
-
-def _is_elementary(order: Components, epsilon: float) -> bool:
-    """One release, Gaussians only, or an epsilon above every loss."""
-    return _is_closed(order) or epsilon >= largest_loss(order).upper
 
 
 def _by_contour(order: Components, epsilon: float, width: float = _COARSE) -> _Opinion:
@@ -308,13 +286,10 @@ class Methods:
             return None
         if found.lower > delta * (1 + _SLACK):
             return False
-        if found.upper <= enough and self._log_contour(epsilon) <= math.log(enough):
-            return True
-        return None
-
-    def _log_contour(self, epsilon: float) -> float:
-        """ln of an upper bound on delta(epsilon); inf where the contour has none."""
-        return max(_by_contour(order, epsilon, 0.1 * _CLOSE).log_delta for order in self.orders)
+        if found.upper > enough:
+            return None
+        by_contour = [_by_contour(order, epsilon, 0.1 * _CLOSE) for order in self.orders]
+        return max(part.log_delta for part in by_contour) <= math.log(enough) or None
 
     def epsilon(self, delta: float) -> Interval:
         """epsilon(delta) by the lattice alone."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import compose_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -27,7 +27,7 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
 from tightrope.guarantee.kinds.stopped import FailingGuarantee
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.pairs import DiscretePair, GaussianPair
 from tightrope.process import Adjacency, same_adjacency
 from tightrope.validate import check_count
@@ -52,13 +52,17 @@ def compose(guarantees: Sequence[Guarantee], times: Sequence[int] | None = None)
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     validity = _weakest(part.validity for part, _ in parts)
-    if any(_is_void(part) for part, _ in parts):
+    void = any(isinstance(part, ApproxGuarantee) and part.failure == 1.0 for part, _ in parts)
+    if void or any(isinstance(p, GaussianGuarantee) and p.mu == math.inf for p, _ in parts):
         return GaussianGuarantee(math.inf, adjacency, validity, records)
     if all(isinstance(part, GaussianGuarantee) for part, _ in parts):
         return _gaussian(parts, adjacency, validity)
     if all(isinstance(part, GroupGuarantee) for part, _ in parts):
-        chained = _one_chain([(part, n) for part, n in parts if isinstance(part, GroupGuarantee)])
-        if chained is not None:
+        # chains of equally many neighbours: one chain of what is composed for its links
+        links = [(part, n) for part, n in parts if isinstance(part, GroupGuarantee)]
+        inner = compose([part.inner for part, _ in links], [n for _, n in links])
+        chained = replace(links[0][0], inner=inner)
+        if all(replace(part, inner=inner) == chained for part, _ in links):
             return chained
     if not any(isinstance(part, RenyiGuarantee) for part, _ in parts):
         if any(_least_pair(part) for part, _ in parts):
@@ -67,14 +71,6 @@ def compose(guarantees: Sequence[Guarantee], times: Sequence[int] | None = None)
         if composed is not None:
             return composed
     return _by_renyi(parts, adjacency)
-
-
-def _one_chain(parts: list[tuple[GroupGuarantee, int]]) -> Guarantee | None:
-    """Chains of equally many neighbours: one chain of what is composed for its links."""
-    first, links = parts[0][0], [part.inner for part, _ in parts]
-    inner = compose(links, [count for _, count in parts])
-    chained = replace(first, inner=inner)
-    return chained if all(replace(part, inner=inner) == chained for part, _ in parts) else None
 
 
 def _counted(
@@ -123,12 +119,6 @@ def _is_by_record(part: Guarantee) -> bool:
 
 def _weakest(validities: Iterable[Validity]) -> Validity:
     return Validity.EXACT if set(validities) == {Validity.EXACT} else Validity.BOUND
-
-
-def _is_void(part: Guarantee) -> bool:
-    if isinstance(part, ApproxGuarantee):
-        return part.failure == 1.0
-    return isinstance(part, GaussianGuarantee) and part.mu == math.inf
 
 
 def _gaussian(
@@ -224,7 +214,11 @@ def _apart(part: Guarantee) -> tuple[Guarantee, float]:
         return replace(part, failure=0.0), part.failure
     if isinstance(part, LossGuarantee):
         orders = tuple(tuple((_finite(pair), n) for pair, n in order) for order in part.orders)
-        return replace(part, orders=orders), max(map(_cut_mass, part.orders))
+        cut = []  # ln of the probability that none of them fails, for each order
+        for order in part.orders:
+            logs = [n * math.log1p(-pair.infinite_mass) for pair, n in order if _fails(pair)]
+            cut.append(math.fsum(logs))
+        return replace(part, orders=orders), min(1.0, -math.expm1(min(cut)) * (1.0 + 1e-14))
     return part, 0.0
 
 
@@ -249,9 +243,3 @@ def _finite(pair: Any) -> Any:
     kept = 1.0 - pair.infinite_mass
     masses = tuple(m / kept for m in pair.masses)
     return replace(pair, masses=masses, infinite_mass=0.0, only_under_q=0.0)
-
-
-def _cut_mass(order: Components) -> float:
-    """The probability that any of them fails, rounded up."""
-    kept = math.fsum(n * math.log1p(-pair.infinite_mass) for pair, n in order if _fails(pair))
-    return min(1.0, -math.expm1(kept) * (1.0 + 1e-14))

@@ -57,12 +57,11 @@ class _PoissonSelected:
     def upper(self, orders: FloatArray) -> FloatArray:
         levels = np.log1p(1.0 / (orders - 1.0)) * (1.0 - 1e-12)
         divergences = np.array([known_renyi(self.trial, order) for order in orders.tolist()])
-        return selected_renyi(orders, divergences, self._failures(levels), self.mean_trials)
-
-    def _failures(self, levels: FloatArray) -> FloatArray:
         if isinstance(self.trial, GaussianGuarantee):  # all levels at once
-            return np.asarray(delta_bounds(levels, self.trial.mu)[1])
-        return np.array([self.trial.delta(level).upper for level in levels.tolist()])
+            failures = np.asarray(delta_bounds(levels, self.trial.mu)[1])
+        else:
+            failures = np.array([self.trial.delta(level).upper for level in levels.tolist()])
+        return selected_renyi(orders, divergences, failures, self.mean_trials)
 
 
 def selection_guarantee(trial: Guarantee, mean_trials: float) -> RenyiGuarantee:

@@ -270,10 +270,13 @@ _GOAL_OF_CURVE = 1e-6  # of the width, relative to the hit rate, or to f
 _SMALL, _ROUNDING_OF_CURVE = 1e-13, 2e-15  # of the corners, and of what they are worth
 
 
-def _curve_of(profile: Profile, type_i: FloatArray) -> IntervalArray:
-    """f at all of these points."""
+def tradeoff_curve(guarantee: Guarantee, type_i: FloatArray) -> IntervalArray:
+    """The trade-off function at many points, by one set of values of the profile.
+
+    Wider than one point at a time: about a thousandth of the hit rate.
+    """
     a = np.asarray(check_probability(type_i, "type_i"), dtype=np.float64)
-    known = _Known(profile)
+    known = _Known(_kept_profile(guarantee))
     smallest = float(np.min(a[a > 0.0], initial=1.0))
     known.start(smallest)
     while True:
@@ -434,14 +437,6 @@ def tradeoff(guarantee: Guarantee, type_i: float) -> Interval:
         least = min(guarantee.delta(epsilon).upper for epsilon in _FAR_EPSILONS)
         return Interval(max(1.0 - least - 1e-15, 0.0), 1.0)
     return _supporting_line(guarantee, type_i)[0]
-
-
-def tradeoff_curve(guarantee: Guarantee, type_i: FloatArray) -> IntervalArray:
-    """The trade-off function at many points, by one set of values of the profile.
-
-    Wider than one point at a time: about a thousandth of the hit rate.
-    """
-    return _curve_of(_kept_profile(guarantee), type_i)
 
 
 def supporting_epsilon(guarantee: Guarantee, type_i: float) -> float:

@@ -73,7 +73,10 @@ class DiscreteGaussian:
     def _candidates(self, count: int, words: Words) -> Whole:
         raw = words(3 * count)
         first, second, third = raw[:count], raw[count : 2 * count], raw[2 * count :]
-        more = partial(_one, words)
+
+        def more() -> int:
+            return int(words(1)[0])
+
         block = self._blocks(first, more)
         usable = second <= np.uint64(self._largest_place)
         place = (second % np.uint64(self._width)).astype(np.int64)
@@ -125,10 +128,6 @@ def _exp_minus(x: Real) -> Real:
     for _ in range(3):
         value *= value
     return value
-
-
-def _one(words: Words) -> int:
-    return int(words(1)[0])
 
 
 def _above(limits: NDArray[np.uint64], words: NDArray[np.uint64]) -> Whole:

@@ -325,4 +325,4 @@ def _slope(dx: float, dy: float) -> float:
 
 
 def _cost(dx: float, dy: float) -> float:
-    return dy * dy / dx if dx > 0.0 else (math.inf if dy > 0.0 else 0.0)
+    return dy * dy / dx if dx > 0.0 else _slope(dx, dy)

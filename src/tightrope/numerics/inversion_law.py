@@ -198,7 +198,13 @@ class SumOnLine:
                 self.tilt, float(y[-1]), wanted.nats, wanted.tilts, wanted.coarse
             )
             others.append(real)
-            _check_work(nodes, decay.log_mass, wanted)
+            _check_size(nodes.size, wanted)
+            if decay.log_mass is not None:
+                off = float(np.max(np.abs(decay.log_mass - nodes.log_mass)))
+                if off > LOG_MASS_SLACK:
+                    raise NotCertified(
+                        "The quick estimate of a cumulant is off; use the lattice method."
+                    )
             x, error = nodes.transform(wanted.step, count)
             log_part = log1p_complex(x)
             log_phi += times @ log_part
@@ -225,15 +231,6 @@ def _check_size(points: float, wanted: Wanted) -> None:
             f"The inversion integral would need {wanted.count * points:.1e} evaluations; the "
             f"limit is {wanted.work:.0e}. Use the lattice method."
         )
-
-
-def _check_work(nodes: TiltedNodes, log_mass: FloatArray | None, wanted: Wanted) -> None:
-    """Refuses too much work, and a quick estimate of the mass that turns out to be off."""
-    _check_size(nodes.size, wanted)
-    if log_mass is None:
-        return
-    if float(np.max(np.abs(log_mass - nodes.log_mass))) > LOG_MASS_SLACK:
-        raise NotCertified("The quick estimate of a cumulant is off; use the lattice method.")
 
 
 # ---- Tilted laws as weighted points, and their transforms on a uniform grid of frequencies -------
@@ -274,17 +271,12 @@ def _rotations(phase: FloatArray) -> tuple[ComplexArray, FloatArray]:
     turned.imag = np.sin(phase)
     curved = turned.imag - phase
     small = np.abs(phase) < 1.0  # where sin x - x would lose digits
-    curved[small] = _sine_minus(phase[small])
-    return turned, curved
-
-
-def _sine_minus(x: FloatArray) -> FloatArray:
-    """sin x - x = -x^3/6 (1 - x^2/20 (1 - x^2/42 (...))) for |x| < 1."""
-    square = x * x
-    series = np.ones_like(x)
+    x = phase[small]  # sin x - x = -x^3/6 (1 - x^2/20 (1 - x^2/42 (...)))
+    square, series = x * x, np.ones_like(x)
     for k in (210.0, 156.0, 110.0, 72.0, 42.0, 20.0):
         series = 1.0 - square / k * series
-    return np.asarray(-x * square / 6.0 * series)
+    curved[small] = -x * square / 6.0 * series
+    return turned, curved
 
 
 def _direct(step: float, count: int, d: FloatArray, p: FloatArray) -> _Turned:
@@ -343,12 +335,7 @@ class TiltedNodes:
         y = np.arange(count, dtype=np.float64) * step
         # sum p d is 0 but for rounding; taken exactly, it leaves only terms of second order
         linear = np.array([math.fsum(row) for row in (self.weights * self.deviations).tolist()])
-        x = self._curved_sums(step, count) + 1j * (linear[:, None] * y)
-        error = self.fixed_error[:, None] + self._error(y) + self.common[:, None] * np.abs(x)
-        return x, error
-
-    def _curved_sums(self, step: float, count: int) -> ComplexArray:
-        """sum_j p_j (e^{iy d_j} - 1 - iy d_j) at y = n step, by blocks of points."""
+        # sum_j p_j (e^{iy d_j} - 1 - iy d_j) by blocks of points
         inner = max(1, math.isqrt(count))
         outer = -(-count // inner)
         laws, points = self.weights.shape
@@ -359,7 +346,9 @@ class TiltedNodes:
             p = self.weights[:, None, first : first + block]
             near = _multiples(step, inner, d, p)
             x += _joined(near, _multiples(inner * step, outer, d, p), p)
-        return x[:, :count]
+        x = x[:, :count] + 1j * (linear[:, None] * y)
+        error = self.fixed_error[:, None] + self._error(y) + self.common[:, None] * np.abs(x)
+        return x, error
 
     def _error(self, y: FloatArray) -> FloatArray:
         """Rounding: of points and weights (first order in y), of sums and products (second)."""

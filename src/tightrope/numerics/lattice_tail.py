@@ -180,12 +180,8 @@ _MOST_PANELS = 2e5  # of a chunk: a few megabytes
 _CHUNK = 8192  # cells at a time: the work space stays below a megabyte
 
 
-def _rule(nodes: int) -> tuple[FloatArray, FloatArray]:
-    x, w = gauss_legendre(nodes)
-    return 0.5 * (x + 1.0), 0.5 * w
-
-
-_RULES = {nodes: _rule(nodes) for _, nodes in _PANELS}
+_GAUSS = {nodes: gauss_legendre(nodes) for _, nodes in _PANELS}
+_RULES = {nodes: (0.5 * (x + 1.0), 0.5 * w) for nodes, (x, w) in _GAUSS.items()}  # on [0, 1]
 
 
 @final

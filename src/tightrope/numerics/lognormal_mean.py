@@ -29,7 +29,7 @@ from scipy.special import gammaln, logsumexp
 
 from tightrope.errors import NotCertified
 from tightrope.numerics.inversion_law import ComplexArray, log1p_complex
-from tightrope.numerics.quadrature import log_sum_exp
+from tightrope.numerics.quadrature import dyadic_floor, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
@@ -102,7 +102,7 @@ def power_means(count: int, mu: float) -> tuple[tuple[int, float], ...]:
 def log_mean(count: int, mu: float) -> LogMean:
     """The law of ln S for count >= 2."""
     spread = mu / math.sqrt(count)
-    step = _short(_FINE * spread)
+    step = dyadic_floor(_FINE * spread)  # multiples of it are exact
     means = power_means(count, mu)
     # beyond its ends E S and E 1/S are below e^_OUTSIDE
     first = -math.ceil(min((m - _OUTSIDE) / (-a - 1) for a, m in means if a < -1) / step)
@@ -116,31 +116,18 @@ def log_mean(count: int, mu: float) -> LogMean:
     most = _largest_density(count, mu, x)
     density, error = most.copy(), most.copy()
     seen = most > _UNSEEN
-    density[seen], error[seen] = _best_densities(count, mu, np.exp(x[seen].astype(_NUMBER)))
+    k = np.exp(x[seen].astype(_NUMBER))
+    # by the wide path, and by the narrow one where that is not good enough
+    narrow = tuple(p * min(1.0, mu / _LIGHT) for p in _NARROW)
+    density[seen], error[seen] = _densities(count, mu, k, *(_WIDE if mu >= _HEAVY else narrow))
+    poor = np.flatnonzero(seen)[error[seen] > _GOOD + 2e-15 * np.abs(density[seen])]
+    if mu >= _HEAVY and len(poor):
+        again = np.exp(x[poor].astype(_NUMBER))
+        density[poor], error[poor] = _densities(count, mu, again, *narrow)
     most = np.minimum(most, np.maximum(density, 0.0) + error)
     known = error < 0.5 * most  # where it is not, all that is known is that it lies in [0, most]
     density, error = np.where(known, density, most), np.where(known, error, most)
     return LogMean(count, mu, step, first, density, error)
-
-
-def _best_densities(
-    count: int, mu: float, k: NDArray[np.floating[Any]]
-) -> tuple[FloatArray, FloatArray]:
-    """The density by the wide path, and by the narrow one where that is not good enough."""
-    narrow = tuple(p * min(1.0, mu / _LIGHT) for p in _NARROW)
-    if mu < _HEAVY:
-        return _densities(count, mu, k, *narrow)
-    density, error = _densities(count, mu, k, *_WIDE)
-    poor = error > _GOOD + 2e-15 * np.abs(density)
-    if poor.any():
-        density[poor], error[poor] = _densities(count, mu, k[poor], *narrow)
-    return density, error
-
-
-def _short(step: float) -> float:
-    """Ten binary digits: multiples of it are exact."""
-    mantissa, exponent = math.frexp(step)
-    return math.ldexp(math.floor(mantissa * 1024.0) / 1024.0, exponent)
 
 
 def _largest_density(count: int, mu: float, x: FloatArray) -> FloatArray:
@@ -170,7 +157,8 @@ def _densities(
     beyond, strips = _of_one(k, (angle, width, scale), step, end)
     whole, less = _sums(k, z, slope, power)
     ways = ((whole, strip / fine + cut), (less, (strip + strips) / fine + cut + beyond))
-    return _better(*(_found(k, step, sums, missed) for sums, missed in ways))
+    (one, error), (other, its) = (_found(k, step, sums, missed) for sums, missed in ways)
+    return np.where(its < error, other, one), np.minimum(its, error)
 
 
 def _power(f: Any, f_error: FloatArray, count: int) -> tuple[Any, FloatArray, FloatArray]:
@@ -216,11 +204,6 @@ def _found(k: Any, step: float, sums: tuple[Any, Any], missed: Any) -> tuple[Any
     error = error + 8.0 * UNIT * np.abs(value)
     known = np.isfinite(value) & np.isfinite(error)
     return np.where(known, value, 0.0), np.where(known, error, math.inf)
-
-
-def _better(way: tuple[Any, Any], second: tuple[Any, Any]) -> tuple[FloatArray, FloatArray]:
-    (one, error), (other, its) = way, second
-    return np.where(its < error, other, one), np.minimum(its, error)
 
 
 def _of_one(
@@ -507,13 +490,10 @@ def _log_moment(s: float, w: FloatArray, u: FloatArray, excess: FloatArray) -> f
     left = s * (_LEFT + _STEP) - float(gammaln(s + 1.0))
     cut = float(np.logaddexp.reduce([inside, right + 1.0, left]))
     total = float(np.logaddexp(0.0, cut))
-    return total * (1 + _CANCELLED) + math.exp(_log_strip(s) + 2.0)  # exponents below 1e5 u
-
-
-def _log_strip(s: float) -> float:
-    """ln of the trapezoidal rule's error relative to the moment itself."""
+    # the trapezoidal rule's error, relative to the moment itself
     d = math.atan(2.0 * math.pi / _STEP / s)
-    return math.log(2.0) - 2.0 * math.pi * d / _STEP - s * math.log(math.cos(d))
+    strip = math.log(2.0) - 2.0 * math.pi * d / _STEP - s * math.log(math.cos(d))
+    return total * (1 + _CANCELLED) + math.exp(strip + 2.0)  # exponents below 1e5 u
 
 
 def _log_transform_excess(u: FloatArray, batches: int, mu: float, left: float) -> FloatArray:
@@ -526,19 +506,15 @@ def _log_transform_excess(u: FloatArray, batches: int, mu: float, left: float) -
     found = np.empty_like(u)
     for begin in range(0, len(u), 256):
         part = slice(begin, begin + 256)
-        found[part] = _one_part(u[part], batches, ratios, weights)
+        v = u[part] / batches
+        y = v[:, None] * ratios
+        direct = np.exp(-y) @ weights * (1 + _ROUNDING) + math.exp(2.0 - _MOMENT_NATS)
+        far = batches * (np.log(direct) + _ROUNDING) + u[part] * (1 + _ROUNDING)
+        bent = _bent(y) @ weights  # E[e^(-vX) - 1 + vX]
+        x = np.minimum(v - bent, 0.9)
+        near = batches * (_log1p_bent(x) + bent) + _CANCELLED * batches * (bent + x * x)
+        found[part] = np.maximum(np.where(v < 0.5, near, far), 1e-300)
     return found
-
-
-def _one_part(u: FloatArray, batches: int, ratios: FloatArray, weights: FloatArray) -> FloatArray:
-    v = u / batches
-    y = v[:, None] * ratios
-    direct = np.exp(-y) @ weights * (1 + _ROUNDING) + math.exp(2.0 - _MOMENT_NATS)
-    far = batches * (np.log(direct) + _ROUNDING) + u * (1 + _ROUNDING)
-    bent = _bent(y) @ weights  # E[e^(-vX) - 1 + vX]
-    x = np.minimum(v - bent, 0.9)
-    near = batches * (_log1p_bent(x) + bent) + _CANCELLED * batches * (bent + x * x)
-    return np.maximum(np.where(v < 0.5, near, far), 1e-300)
 
 
 def _bent(y: FloatArray) -> FloatArray:

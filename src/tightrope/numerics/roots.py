@@ -88,10 +88,7 @@ def _next(last: list[Point], above: Point, below: Point) -> float:
         x = q - fq * (q - p) / (fq - fp)
         if above[0] < x < below[0]:
             return x
-    return _secant(*above, *below)
-
-
-def _secant(a: float, fa: float, b: float, fb: float) -> float:
+    (a, fa), (b, fb) = above, below
     if not (math.isfinite(fa) and math.isfinite(fb)) or fa == fb:
         return 0.5 * (a + b)
     x = a + (b - a) * fa / (fa - fb)
@@ -120,16 +117,10 @@ def last_integer(accept: Callable[[int], float], guess: int, largest: int) -> in
         elif low == 0:
             n = max(int(high / step), 1)
             step *= 2.0
+        elif math.isfinite(flow) and math.isfinite(fhigh):
+            share = -flow / (fhigh - flow) if fhigh > flow else 0.5
+            n = int(low + min(max(share, 0.05), 0.95) * (high - low))
+            n = min(max(n, low + 1), high - 1)
         else:
-            n = _integer_secant(low, flow, high, fhigh)
+            n = (low + high) // 2
     return low
-
-
-def _integer_secant(low: int, flow: float, high: int, fhigh: float) -> int:
-    middle = (low + high) // 2
-    if not (math.isfinite(flow) and math.isfinite(fhigh)):
-        return middle
-    share = -flow / (fhigh - flow) if fhigh > flow else 0.5
-    share = min(max(share, 0.05), 0.95)
-    n = int(low + share * (high - low))
-    return min(max(n, low + 1), high - 1)

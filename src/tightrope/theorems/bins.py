@@ -10,12 +10,13 @@ from typing import Any, final
 
 import numpy as np
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, TableTerm
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import (
     AllocationPair,
     Direction,

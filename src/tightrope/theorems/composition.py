@@ -90,7 +90,7 @@ def epsilon_upper(rate: float, mu: float, steps: int, delta: float) -> float:
 
 def _step_epsilon(rate: float, mu: float, delta: float) -> float:
     """Epsilon of one sampled step whose Gaussian part has this delta."""
-    eps = profile.epsilon_bounds(min(delta, 1.0), mu).upper
+    eps = float(profile.epsilon_bounds(min(delta, 1.0), mu).upper)
     if rate == 1.0 or math.isinf(eps):
         return eps
     return amplified(eps, 0.0, rate, Adjacency.ADD_OR_REMOVE)[0]

@@ -28,11 +28,12 @@ from typing import final
 
 from scipy.special import ndtr
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     GaussianMixturePair,

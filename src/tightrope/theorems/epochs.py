@@ -25,9 +25,10 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.errors import TightropeError
-from tightrope.guarantee.base import Components, Validity
+from tightrope.guarantee.base import Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.loss import profile
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import AbstractLossPair, AllocationPair, DiscretePair
 from tightrope.process import (
     Adjacency,

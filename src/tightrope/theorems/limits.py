@@ -10,9 +10,10 @@ from typing import Any, final
 import numpy as np
 from scipy.special import ndtr
 
-from tightrope.guarantee.base import Components, Guarantee
+from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import AbstractLossPair, DiscretePair
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.process import (

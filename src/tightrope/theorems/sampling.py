@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 from typing import Any, final
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import PairsTerm, RenyiCurve, RenyiGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     Direction,
@@ -425,11 +426,15 @@ def _cut_pairs(process: NoisySGD, tau: float, kept: float) -> list[AbstractLossP
 
 
 def _cut_attained(process: NoisySGD) -> tuple[Components, ...]:
-    """The other gradients are 0: only whether the record is kept counts, rounded down."""
+    """The other gradients are 0: only whether the record is kept counts, rounded down.
+
+    A record may be replaced by one whose gradient is 0 too, which is easier to compose.
+    """
     rate, mu = process.sampling.rate * (1.0 - 4e-15), 1.0 / process.noise_multiplier
+    pairs: list[AbstractLossPair] = [SampledGaussianPair(rate, mu, d) for d in _DIRECTIONS]
     if process.adjacency is Adjacency.REPLACE_ONE:
-        return (((GaussianMixturePair(rate, mu, 1, 1), process.steps),),)
-    return tuple(((SampledGaussianPair(rate, mu, d), process.steps),) for d in _DIRECTIONS)
+        pairs.insert(0, GaussianMixturePair(rate, mu, 1, 1))
+    return tuple(((pair, process.steps),) for pair in pairs)
 
 
 def _poisson(process: NoisySGD) -> Guarantee:

@@ -18,6 +18,7 @@ except ModuleNotFoundError as missing:
         "tightrope.train needs PyTorch: pip install 'tightrope[train]'", name=missing.name
     ) from missing
 
+from tightrope.train import samplers
 from tightrope.train.checks import StandardConv2d, fix
 from tightrope.train.clip import AdaptiveClip, AutomaticClip, FlatClip, PerLayerClip
 from tightrope.train.correlated_noise import CorrelatedNoise
@@ -35,18 +36,7 @@ from tightrope.train.optimizers import (
 from tightrope.train.private import Trainer, private
 from tightrope.train.record import RunRecord
 from tightrope.train.run import Epoch, PrivateRun, Sensitive, Step
-from tightrope.train.samplers import (
-    BallsInBinsSampler,
-    CyclicPoissonSampler,
-    CyclicSampler,
-    FixedSizeSampler,
-    FullBatchSampler,
-    PoissonSampler,
-    SeparatedSampler,
-    ShuffledSampler,
-    TruncatedPoissonSampler,
-    Users,
-)
+from tightrope.train.samplers import *  # noqa: F403 (every sampler)
 from tightrope.train.spending import Budget, noise_for
 from tightrope.train.users import CropAndFlip, UserData, first_rows
 
@@ -73,16 +63,6 @@ __all__ = [
     "CropAndFlip",
     "StandardConv2d",
     "Budget",
-    "PoissonSampler",
-    "TruncatedPoissonSampler",
-    "FixedSizeSampler",
-    "ShuffledSampler",
-    "CyclicSampler",
-    "BallsInBinsSampler",
-    "FullBatchSampler",
-    "CyclicPoissonSampler",
-    "SeparatedSampler",
-    "Users",
     "UserData",
     "first_rows",
     "FlatClip",
@@ -99,6 +79,7 @@ __all__ = [
     "check_program",
     "check_run",
 ]
+__all__ += samplers.__all__
 
 
 def __getattr__(name: str) -> Any:

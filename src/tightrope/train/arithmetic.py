@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -28,19 +28,7 @@ from tightrope.train.ranks import (
     total_over_ranks,
 )
 
-__all__ = [
-    "MODES",
-    "Arithmetic",
-    "bounded",
-    "check_mode",
-    "strict",
-    "uncovered",
-    "FloatTotals",
-    "IntegerTotals",
-    "ShardedTotals",
-    "Totals",
-    "totals_for",
-]
+__all__ = ["MODES", "Arithmetic", "Totals", "bounded", "totals_for"]
 
 MODES = {
     "bounded": "sums in floating point; a proved bound on their rounding is charged as sensitivity",
@@ -70,11 +58,6 @@ class Arithmetic:
         """Examples in one float32 chain, for a batch of so many on this rank; see `rounding`."""
         return longest_chain(examples, (self.rho or LARGEST_RHO) / ranks)
 
-    @property
-    def words(self) -> str:
-        """What the mode does, for people."""
-        return MODES[self.name]
-
     def facts(self) -> dict[str, Any]:
         """By name, as a certificate lists them."""
         return {"arithmetic": self.name, "rho": self.rho, "grid": self.grid}
@@ -89,70 +72,26 @@ def bounded(examples: float, device: str = "cpu") -> Arithmetic:
     return Arithmetic("bounded", rho_for(examples) if device == "cpu" else LARGEST_RHO)
 
 
-def strict(grid: float) -> Arithmetic:
-    return Arithmetic("strict", 0.0, float(grid))
+# Sums of a batch.
 
 
-def uncovered() -> Arithmetic:
-    return Arithmetic("uncovered", None)
+class Totals:
+    """Adds up parts of a batch, and releases the sum of all ranks with its noise.
 
-
-def check_mode(name: object) -> str:
-    """The name, if it is one of the list."""
-    if not isinstance(name, str) or name not in MODES:
-        listed = "; ".join(f"{mode!r}: {words}" for mode, words in MODES.items())
-        raise InvalidInput(f"arithmetic is {name!r}; it must be one of these. {listed}.")
-    return name
-
-
-# ---- sums of a batch -----------------------------------------------------------------------------
-
-
-class Totals(Protocol):
-    """Adds up parts of a batch, and releases the sum of all ranks with its noise."""
-
-    arithmetic: Arithmetic
-
-    def zero(self, parameters: Sequence[Tensor], *, count: bool) -> list[Tensor]: ...
-    def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]: ...
-    def noisy(
-        self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
-    ) -> list[Tensor]: ...
-    def norm(self, sums: Sequence[Tensor]) -> float: ...
-
-
-def totals_for(
-    name: object, clip: Clip, noise: Noise, examples: float, parameters: Sequence[Tensor]
-) -> Totals:
-    """Of the arithmetic with this name; examples: expected in a batch."""
-    mode, device = check_mode(name), parameters[0].device
-    if mode == "strict":
-        return IntegerTotals(clip, noise)
-    if mode == "bounded" and device.type not in ("cpu", "cuda"):
-        raise InvalidInput(
-            f"The model is on {device.type!r}; the bound on rounding is proved for CPUs and CUDA "
-            'devices. Move the model, or set arithmetic="uncovered"; the certificate then states '
-            "first that floating point is not covered."
-        )
-    arithmetic = uncovered() if mode == "uncovered" else bounded(examples, device.type)
-    if is_part(parameters[0]):
-        return ShardedTotals(arithmetic, parameters)
-    return FloatTotals(arithmetic, parameters)
-
-
-@final
-class FloatTotals:
-    """Sums in floating point, whose rounding the arithmetic of the run bounds or leaves open."""
+    In floating point, whose rounding the arithmetic of the run bounds or leaves open.
+    """
 
     def __init__(self, arithmetic: Arithmetic, parameters: Sequence[Tensor]) -> None:
         self.arithmetic = arithmetic
-        self._dtypes = [_wide(p) for p in parameters]
+        self._dtypes = [torch.promote_types(p.dtype, torch.float32) for p in parameters]
+        self._count = torch.float32  # of an adaptive clip
         self._rank, self._ranks = rank_and_size()
 
     def zero(self, parameters: Sequence[Tensor], *, count: bool) -> list[Tensor]:
         """The sum of no examples; count: with the count of an adaptive clip beside it."""
-        wide = [torch.zeros_like(p, dtype=_wide(p)).detach() for p in parameters]
-        return [*wide, wide[0].new_zeros(1, dtype=torch.float32)] if count else wide
+        pairs = zip(parameters, self._dtypes, strict=True)
+        zeros = [torch.zeros_like(local(p), dtype=dtype).detach() for p, dtype in pairs]
+        return [*zeros, zeros[0].new_zeros(1, dtype=self._count)] if count else zeros
 
     def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
         """The first part as it is, further ones in float64; half precision is widened."""
@@ -167,7 +106,8 @@ class FloatTotals:
         if self._ranks > 1 or self.arithmetic.chain(examples, 1) == 0:
             total = [t.double() for t in total]
         else:  # the parts were added in float64, and are rounded to the weights' precision once
-            total = [t if t.dtype is wide else t.to(wide) for t, wide in self._paired(total)]
+            dtypes = [*self._dtypes, self._count][: len(total)]
+            total = [t.to(dtype) for t, dtype in zip(total, dtypes, strict=True)]
         if self._rank == 0:
             noise.add_(total, self.arithmetic.charged(sensitivity))
         if self._ranks > 1:
@@ -176,30 +116,21 @@ class FloatTotals:
 
     def norm(self, sums: Sequence[Tensor]) -> float:
         """Of all coordinates."""
-        return norm_of(sums)
-
-    def _paired(self, total: list[Tensor]) -> list[tuple[Tensor, torch.dtype]]:
-        count = [torch.float32] * (len(total) - len(self._dtypes))  # of an adaptive clip
-        return list(zip(total, [*self._dtypes, *count], strict=True))
+        return math.sqrt(sum(float(s.double().square().sum()) for s in sums))
 
 
 @final
-class ShardedTotals:
-    """As `FloatTotals`, where each rank has its rows of every sum; the executor has added them.
+class _Sharded(Totals):
+    """Where each rank has its rows of every sum; the executor has added them.
 
     A number that all ranks have (the count of an adaptive clip, a parameter of one number) gets
     its noise from rank 0 and is added up over the ranks.
     """
 
     def __init__(self, arithmetic: Arithmetic, parameters: Sequence[Tensor]) -> None:
-        self.arithmetic = arithmetic
+        super().__init__(arithmetic, parameters)
         self._cut = [is_cut(p) for p in parameters]
-        self._rank, _ = rank_and_size()
-
-    def zero(self, parameters: Sequence[Tensor], *, count: bool) -> list[Tensor]:
-        """The sum of no examples; count: with the count of an adaptive clip beside it."""
-        wide = [torch.zeros_like(local(p), dtype=torch.float64) for p in parameters]
-        return [*wide, wide[0].new_zeros(1)] if count else wide
+        self._dtypes, self._count = [torch.float64] * len(self._cut), torch.float64
 
     def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
         """In float64."""
@@ -211,7 +142,7 @@ class ShardedTotals:
         self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
     ) -> list[Tensor]:
         """The sum with its noise, of the rows that this rank owns."""
-        cut = [*self._cut, *[False] * (len(total) - len(self._cut))]
+        cut = [*self._cut, False][: len(total)]
         common = [t for t, mine in zip(total, cut, strict=True) if not mine]
         owned = [t for t, mine in zip(total, cut, strict=True) if mine or self._rank == 0]
         if owned:  # none where a model has only parameters of one number
@@ -229,20 +160,11 @@ class ShardedTotals:
         return math.sqrt(total_over_ranks(counted or [torch.zeros((), device=sums[0].device)]))
 
 
-def norm_of(sums: Sequence[Tensor]) -> float:
-    """The Euclidean norm of tensors together."""
-    return math.sqrt(sum(float(mean.double().square().sum()) for mean in sums))
-
-
-def _wide(parameter: Tensor) -> torch.dtype:
-    return torch.promote_types(parameter.dtype, torch.float32)
-
-
 @final
-class IntegerTotals:
+class _Whole(Totals):
     """Whole numbers: nothing depends on order, on parts, or on ranks but through the exact sum."""
 
-    def __init__(self, clip: Clip, noise: Noise) -> None:
+    def __init__(self, clip: Clip, noise: Noise, parameters: Sequence[Tensor]) -> None:
         if isinstance(clip, AdaptiveClip):
             raise InvalidInput(
                 'arithmetic="strict" adds whole numbers in units of one clip norm, which '
@@ -254,11 +176,8 @@ class IntegerTotals:
                 f"use noise=DiscreteGaussianNoise({noise.noise_multiplier:g}) instead of "
                 f"{type(noise).__name__}."
             )
-        self.arithmetic = strict(unit(float(clip.sensitivity)))
-
-    def zero(self, parameters: Sequence[Tensor], *, count: bool) -> list[Tensor]:
-        """The sum of no examples."""
-        return [torch.zeros_like(p, dtype=torch.int64).detach() for p in parameters]
+        super().__init__(Arithmetic("strict", 0.0, unit(float(clip.sensitivity))), parameters)
+        self._dtypes = [torch.int64] * len(self._dtypes)
 
     def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
         """Exact."""
@@ -271,14 +190,29 @@ class IntegerTotals:
         self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
     ) -> list[Tensor]:
         """The sum over all ranks with its noise, in the gradients' units."""
-        rank, ranks = rank_and_size()
         assert isinstance(noise, DiscreteGaussianNoise)
-        if rank == 0:
+        if self._rank == 0:
             noise.add_whole_(total, BOUND)
-        if ranks > 1:
+        if self._ranks > 1:
             sum_over_ranks_(total)
         return as_values(total, sensitivity)
 
-    def norm(self, sums: Sequence[Tensor]) -> float:
-        """Of all coordinates."""
-        return norm_of(sums)
+
+def totals_for(
+    name: object, clip: Clip, noise: Noise, examples: float, parameters: Sequence[Tensor]
+) -> Totals:
+    """Of the arithmetic with this name; examples: expected in a batch."""
+    device = parameters[0].device.type
+    if not isinstance(name, str) or name not in MODES:
+        listed = "; ".join(f"{mode!r}: {words}" for mode, words in MODES.items())
+        raise InvalidInput(f"arithmetic is {name!r}; it must be one of these. {listed}.")
+    if name == "strict":
+        return _Whole(clip, noise, parameters)
+    if name == "bounded" and device not in ("cpu", "cuda"):
+        raise InvalidInput(
+            f"The model is on {device!r}; the bound on rounding is proved for CPUs and CUDA "
+            'devices. Move the model, or set arithmetic="uncovered"; the certificate then states '
+            "first that floating point is not covered."
+        )
+    arithmetic = Arithmetic(name, None) if name == "uncovered" else bounded(examples, device)
+    return (_Sharded if is_part(parameters[0]) else Totals)(arithmetic, parameters)

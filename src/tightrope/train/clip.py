@@ -51,10 +51,9 @@ class Clip(ABC):
         """squared_norms: (parameters, B) -> factors (parameters or 1, B), each finite and >= 0."""
 
 
-@final
 @dataclass(frozen=True)
-class FlatClip(Clip):
-    """min(1, clip_norm / norm) over all parameters together (Abadi et al. 2016, Algorithm 1)."""
+class _Bounded(Clip):
+    """A clip whose sensitivity is a number that was given."""
 
     clip_norm: float
 
@@ -64,6 +63,12 @@ class FlatClip(Clip):
     @property
     def sensitivity(self) -> float:
         return self.clip_norm
+
+
+@final
+@dataclass(frozen=True)
+class FlatClip(_Bounded):
+    """min(1, clip_norm / norm) over all parameters together (Abadi et al. 2016, Algorithm 1)."""
 
     def factors(self, squared_norms: Tensor) -> Tensor:
         return _shrink(_together(squared_norms), self.clip_norm)
@@ -71,18 +76,17 @@ class FlatClip(Clip):
 
 @final
 @dataclass(frozen=True)
-class PerLayerClip(Clip):
+class PerLayerClip(_Bounded):
     """Each parameter clipped on its own, to clip_norm / sqrt(number of parameters) or as given.
 
     clip_norms, where given, are one bound for each parameter in the engine's order; the
     sensitivity is then the root of the sum of their squares and clip_norm must equal it.
     """
 
-    clip_norm: float
     clip_norms: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        _check_norm("clip_norm", self.clip_norm)
+        super().__post_init__()
         for value in self.clip_norms or ():
             _check_norm("clip_norms", value)
         if self.clip_norms is not None and self.clip_norm < math.hypot(*self.clip_norms):
@@ -90,10 +94,6 @@ class PerLayerClip(Clip):
                 f"clip_norm is {self.clip_norm}, but the bounds in clip_norms together allow "
                 f"{math.hypot(*self.clip_norms)}; set clip_norm to at least that"
             )
-
-    @property
-    def sensitivity(self) -> float:
-        return self.clip_norm
 
     @property
     def per_parameter(self) -> bool:
@@ -108,15 +108,12 @@ class PerLayerClip(Clip):
                 f"clip_norms has {len(self.clip_norms)} bounds for {count} parameters; "
                 "give one for each trainable parameter"
             )
-        bounds = torch.tensor(
-            self.clip_norms, dtype=squared_norms.dtype, device=squared_norms.device
-        )
-        return _shrink(squared_norms, bounds[:, None])
+        return _shrink(squared_norms, squared_norms.new_tensor(self.clip_norms)[:, None])
 
 
 @final
 @dataclass(frozen=True)
-class AutomaticClip(Clip):
+class AutomaticClip(_Bounded):
     """clip_norm / (norm + stability): every gradient normalised (Bu et al. 2022, AUTO-S).
 
     A bound of 1 with the learning rate adapted is enough; stability keeps small gradients small.
@@ -126,12 +123,8 @@ class AutomaticClip(Clip):
     stability: float = 0.01
 
     def __post_init__(self) -> None:
-        _check_norm("clip_norm", self.clip_norm)
+        super().__post_init__()
         _check_norm("stability", self.stability)
-
-    @property
-    def sensitivity(self) -> float:
-        return self.clip_norm
 
     def factors(self, squared_norms: Tensor) -> Tensor:
         norms = _together(squared_norms).sqrt()
@@ -160,9 +153,6 @@ def _check_norm(name: str, value: float) -> None:
     # The limits keep squares of norms inside float32.
     if not (isinstance(value, int | float) and 1e-12 <= value <= 1e12):
         raise InvalidInput(f"{name} must be a number in [1e-12, 1e12]; got {value!r}")
-
-
-# ---- a norm that follows a quantile --------------------------------------------------------------
 
 
 @final

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -54,11 +54,7 @@ _LOGGED = 50  # about so many times epsilon is logged where nothing else is
 _SECONDS = 2.0  # between two epsilons on the bar
 _KEY = "average"
 
-
-class Logger(Protocol):
-    """Receives public numbers as (name, value, step)."""
-
-    def __call__(self, name: str, value: float, step: int) -> None: ...
+Logger = Callable[[str, float, int], None]  # receives public numbers: name, value, step
 
 
 @final
@@ -66,8 +62,8 @@ class Logger(Protocol):
 class Evaluation:
     """A measurement on public data: `measure(outputs, *targets)` averaged over `data`.
 
-    data: must be public. What is measured on them is shown and is in no account: with records of
-        the run, or of other people who expect privacy, it would say of them what it says.
+    data: must be public: what is measured on them is shown and is in no account. Records of the
+        run, or of other people who expect privacy, do not belong here.
     measure: one number for each example of a batch, or their mean as a single number.
     data_name: what the certificate calls the data, such as "MNIST test set"; without a name, the
         SHA-256 of their records.

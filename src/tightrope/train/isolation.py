@@ -154,7 +154,7 @@ def isolate(
         if needed:
             raise InvalidInput(
                 f"{who} a proved program only, and this loss is not proved: "
-                f"{why or f'isolation is {wanted!r}'}. Change what is named, or {way_out}."
+                f"{why or f'isolation is {wanted!r}.'} Change what is named, or {way_out}."
             )
     if wanted == "one at a time":
         alone = OneAtATime(model, loss, size, trained)
@@ -198,7 +198,7 @@ def _proved(
         from tightrope.train.sharding import blank_weights, gradients_in_parts
 
         make, against = Sharded, {"of_one": gradients_in_parts, "total_of": total_over_ranks}
-    elif executor == "strict":
+    elif executor == "strict" and seeds is not None:
         make = partial(Strict, seeds=seeds)
     for key, example in shapes.items():
         blank: Any = blank_weights(model) if cut else nullcontext({})

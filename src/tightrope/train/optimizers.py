@@ -1,10 +1,9 @@
-"""The private optimizers of the papers, as thin constructions over torch.optim.
+"""The private optimizers of the papers: a rule of torch.optim after the same private step.
 
     run = noisy_sgd(model, data, loss, learning_rate=0.25, records=60_000, batch_size=256,
                     epochs=15, epsilon=3.0)
 
-Each is the same private step followed by a public update rule, so all have the same guarantee.
-`options` are those of `private` and PrivateRun: sampler, clip, noise, folder, schedule, ...
+All have the same guarantee. `options` are those of `private` and PrivateRun.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ def noisy_adam(
 ) -> PrivateRun:
     """NoisyAdam (Bu, Dong, Long and Su 2019, Algorithm 2, with a public divisor).
 
-    Both moments are corrected for their start at 0, as Adam does and the paper's algorithm does
-    not.
+    Unlike there, both moments are corrected for their start at 0, as Adam does.
 
     correct_noise_bias: subtract the known variance of the noise from Adam's second moment (Tang,
     Shpilevskiy and Lécuyer 2023, DP-AdamBC); helps when noise outweighs the gradient. floor: the
@@ -77,16 +75,15 @@ def noisy_adam(
             f"floor={floor!r} is the least corrected second moment, and correct_noise_bias is "
             "False: there is nothing to correct. Set it to True, or leave floor out."
         )
-    own = _trainable(model)
     if not correct_noise_bias:
-        rule = torch.optim.Adam(own, lr=learning_rate, betas=betas)
+        rule = torch.optim.Adam(_trainable(model), lr=learning_rate, betas=betas)
         return private(model, rule, data, loss, **options)
     if isinstance(options.get("clip"), AdaptiveClip):
         raise InvalidInput(
             "correct_noise_bias=True needs noise of one variance, and AdaptiveClip changes it "
             "at every step. Use FlatClip, or leave the correction out."
         )
-    corrected = CorrectedAdam(own, lr=learning_rate, betas=betas, floor=floor)
+    corrected = CorrectedAdam(_trainable(model), lr=learning_rate, betas=betas, floor=floor)
     run = private(model, corrected, data, loss, **options)
     deviation = run.noise.noise_multiplier * run.sensitivity_charged / run.expected_batch_size
     corrected.set_noise_variance(deviation**2, floor)
@@ -176,12 +173,12 @@ class CorrectedAdam(EachParameter):
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state, (beta1, beta2) = self.state[parameter], group["betas"]
+        gradient = parameter.grad
+        assert gradient is not None
         if not state:
             state["step"] = torch.zeros((), device="cpu")
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        gradient = parameter.grad
-        assert gradient is not None
         state["step"] += 1
         step = float(state["step"])
         first, second = state["exp_avg"], state["exp_avg_sq"]

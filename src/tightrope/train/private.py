@@ -1,14 +1,4 @@
-"""From a model, an optimizer, data and a loss to a private run, in one call.
-
-def loss(model, x, y):                                    # one loss for each example
-    return cross_entropy(model(x), y, reduction="none")
-
-run = private(model, optimizer, data, loss, records=60_000, batch_size=256, epochs=30, epsilon=3)
-for step in run:
-    ...
-
-or, without a loop, Trainer(model, optimizer, data, loss, ..., evaluation=..., log=...).fit().
-"""
+"""From a model, an optimizer, data and a loss to a private run, with a loop or without one."""
 
 from __future__ import annotations
 
@@ -79,8 +69,15 @@ def private(
         raise InvalidInput(
             f"sampler must be a sampler such as PoissonSampler(rate); got {sampler!r}."
         )
-    if expected_batch_size is None:
-        expected_batch_size = _expected(sampler, records, batch_size)
+    if expected_batch_size is None and batch_size is not None:
+        expected_batch_size = check_count(batch_size, "batch_size", low=1)
+    elif expected_batch_size is None:
+        if records is None:
+            raise InvalidInput(
+                "expected_batch_size is missing: the public constant that noisy sums are divided "
+                "by, usually rate * the public number of records. Give it, or records."
+            )
+        expected_batch_size = sampler.sampling.rate * check_count(records, "records", low=1)
     length = length_of(sampler, steps, epochs)
     if clip is not None and clip_norm is not None:
         raise InvalidInput("Give either clip or clip_norm; clip has a norm of its own.")
@@ -95,7 +92,17 @@ def private(
             raise InvalidInput("delta is missing, and without records there is no default for it.")
         budget = Budget(epsilon, default_delta(records or 0) if delta is None else delta)
     if noise is None or (isinstance(noise, CorrelatedNoise) and not noise.sized):
-        noise = _noise(budget, sampler, length, arithmetic, noise)
+        if budget is None or length is None:
+            raise InvalidInput(
+                "The noise is not known: give epsilon and a length (epochs or steps), from which "
+                "the least noise is found, or noise=GaussianNoise(1.1)."
+            )
+        if noise is not None:
+            noise = noise.of(least_noise(budget, sampler, noise.of(1.0), length))
+        else:
+            multiplier = least_noise(budget, sampler, GaussianNoise(1.0), length)
+            kind = DiscreteGaussianNoise if arithmetic == "strict" else GaussianNoise
+            noise = kind(multiplier)
     run = PrivateRun(
         model, optimizer, data, loss, sampler=sampler, clip=clip, noise=noise, steps=length,
         expected_batch_size=expected_batch_size, budget=budget, delta=delta,
@@ -170,17 +177,6 @@ def poisson_sampler(records: int | None, batch_size: int | None) -> PoissonSampl
     return PoissonSampler(size / records)
 
 
-def _expected(sampler: AbstractSampler, records: int | None, batch_size: int | None) -> float:
-    if batch_size is not None:
-        return float(check_count(batch_size, "batch_size", low=1))
-    if records is None:
-        raise InvalidInput(
-            "expected_batch_size is missing: the public constant that noisy sums are divided by, "
-            "usually rate * the public number of records. Give it, or records."
-        )
-    return sampler.sampling.rate * check_count(records, "records", low=1)
-
-
 def length_of(sampler: AbstractSampler, steps: int | None, epochs: float | None) -> int | None:
     """How many steps are asked for; in an epoch each record comes once on average."""
     if steps is not None and epochs is not None:
@@ -191,21 +187,3 @@ def length_of(sampler: AbstractSampler, steps: int | None, epochs: float | None)
         return None
     per_epoch = max(1, round(1 / sampler.sampling.rate))
     return max(1, round(float(check_positive(epochs, "epochs")) * per_epoch))
-
-
-def _noise(
-    budget: Budget | None,
-    sampler: AbstractSampler,
-    length: int | None,
-    arithmetic: str,
-    correlated: CorrelatedNoise | None,
-) -> Noise:
-    if budget is None or length is None:
-        raise InvalidInput(
-            "The noise is not known: give epsilon and a length (epochs or steps), from which the "
-            "least noise is found, or noise=GaussianNoise(1.1)."
-        )
-    make = DiscreteGaussianNoise if arithmetic == "strict" else GaussianNoise
-    of: Callable[[float], Noise] = make if correlated is None else correlated.of
-    kind = GaussianNoise(1.0) if correlated is None else of(1.0)
-    return of(least_noise(budget, sampler, kind, length))

@@ -367,7 +367,9 @@ class PrivateRun:
             sensitivity = float(self.clip.sensitivity)
             with self._own_draws():
                 try:
-                    groups, drawn = self._next_batch()
+                    if self._feed is None:
+                        self._feed = self.records.batches(self._draws())
+                    groups, drawn = next(self._feed), self._drawn.popleft()
                     total = self._clipped_sum(groups, drawn.size)
                 except KeyboardInterrupt:
                     self._forget_draws()
@@ -392,11 +394,6 @@ class PrivateRun:
         draws = self._isolated.draws or not self.records.of_arrays
         return own_draws(self.device) if draws and self.noise.private else nullcontext()
 
-    def _next_batch(self) -> tuple[list[Group], _Drawn]:
-        if self._feed is None:
-            self._feed = self.records.batches(self._draws())
-        return next(self._feed), self._drawn.popleft()
-
     def _draws(self) -> Iterator[Any]:
         """Drawn indices; worker processes ask for some ahead of the step that uses them."""
         while self.steps + len(self._drawn) < self.ledger.steps_allowed:
@@ -415,12 +412,13 @@ class PrivateRun:
         total: list[Tensor] | None = None
         seen: list[tuple[Any, Tensor]] = []
         clip, chain = self.clip, self.arithmetic.chain(drawn, self._ranks)
-        parts = [
-            (executor, part)
-            for group in groups
-            for executor in [self._isolated.executor_for(group.arguments)]
-            for part in _parts(group, executor.size)
-        ]
+        parts: list[tuple[Any, Any]] = []
+        for group in groups:
+            executor = self._isolated.executor_for(group.arguments)
+            for first in range(0, group.size, executor.size):
+                rows = slice(first, first + executor.size)
+                part = pytree.tree_map(lambda leaf, rows=rows: leaf[rows], group.arguments)
+                parts.append((executor, part))
         for executor, part in self._isolated.in_step(parts, self.device):
             batch, losses = executor.clipped_sum(to_device(part, self.device), clip, chain)
             if self._shows_private:
@@ -428,7 +426,15 @@ class PrivateRun:
             sums = clip.counted(batch) if isinstance(clip, AdaptiveClip) else batch.sums
             total = self.totals.add(total, sums)
         if self._shows_private:
-            self._sensitive = _sensitive_of(seen, self.device)
+            none = torch.zeros(0, device=self.device)
+            losses = torch.cat([none, *(losses for _, losses in seen)])
+            self._sensitive = Sensitive(
+                len(losses),
+                losses,
+                torch.cat([none, *(batch.norms for batch, _ in seen)]),
+                sum(int((batch.factors < 1).any(0).sum()) for batch, _ in seen) / max(drawn, 1),
+                sum(int(batch.nonfinite) for batch, _ in seen),
+            )
         if total is None:
             return self.totals.zero(self.parameters, count=isinstance(clip, AdaptiveClip))
         return total
@@ -522,7 +528,10 @@ class PrivateRun:
 
     def mark_weights(self) -> None:
         """The weights as they are now are those of the last release."""
-        self._written = [(tensor, self._version(tensor)) for tensor in self._weights()]
+        now = self._weights()
+        self._written: list[tuple[Tensor, Any]] = [
+            (tensor, self._version(tensor)) for tensor in now
+        ]
 
     def _weights(self) -> list[Tensor]:
         """Parameters and buffers; those of tied layers come more than once."""
@@ -533,16 +542,12 @@ class PrivateRun:
     @property
     def weights_touched(self) -> bool:
         """Whether weights or buffers were written to or exchanged since the last step."""
-        now = self._weights()
-        exchanged = len(now) != len(self._written) or any(
-            tensor is not before for tensor, (before, _) in zip(now, self._written, strict=True)
-        )
+        exchanged = [id(t) for t in self._weights()] != [id(t) for t, _ in self._written]
         return exchanged or self._written_since
 
     @property
     def _written_since(self) -> bool:
-        version = self._version
-        return any(version(tensor) != before for tensor, before in self._written)
+        return any(self._version(tensor) != before for tensor, before in self._written)
 
     def accept_weights(self) -> None:
         """Go on from weights that you set yourself, from nothing but public or released numbers."""
@@ -670,26 +675,6 @@ def _records_of(data: Any, *, workers: int, collate: Any, users: Any, **how: Any
         data, collate = loader.dataset, loader.collate if collate is None else collate
         options = options if workers else loader.workers
     return Records(rows_of_users(data, users), collate=collate, workers=options, **how)
-
-
-def _parts(group: Group, size: int) -> Iterator[Any]:
-    """The arguments of a group, at most `size` records at a time."""
-    if group.size <= size:
-        yield group.arguments
-        return
-    for start in range(0, group.size, size):
-        yield pytree.tree_map(lambda leaf: leaf[start : start + size], group.arguments)  # noqa: B023
-
-
-def _sensitive_of(seen: list[tuple[Any, Tensor]], device: torch.device) -> Sensitive:
-    if not seen:
-        none = torch.zeros(0, device=device)
-        return Sensitive(0, none, none, 0.0, 0)
-    losses = torch.cat([losses for _, losses in seen])
-    norms = torch.cat([batch.norms for batch, _ in seen])
-    clipped = sum(float((batch.factors < 1).any(0).sum()) for batch, _ in seen)
-    bad = sum(int(batch.nonfinite) for batch, _ in seen)
-    return Sensitive(len(losses), losses, norms, clipped / max(len(losses), 1), bad)
 
 
 @contextmanager

@@ -5,9 +5,6 @@ numbers (rate, batches per epoch) are given by the user and never read off the p
 add-or-remove neighbours the size of the dataset is itself private.
 
 Batches vary in size, and may be empty: an empty batch is a step of pure noise, never skipped.
-
-A sampler belongs to one run. In a second one it, or its copy, would go on in the middle of an epoch
-that the second account begins anew, or draw the same secret batches twice.
 """
 
 from __future__ import annotations
@@ -50,7 +47,6 @@ __all__ = [
     "CyclicSampler",
     "FixedSizeSampler",
     "FullBatchSampler",
-    "Indices",
     "PoissonSampler",
     "SeparatedSampler",
     "ShuffledSampler",
@@ -97,16 +93,10 @@ class AbstractSampler(ABC):
 
     # Neighbouring relations for which the declared sampling is what really happens.
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
-    # Do independent draws on the shards of several ranks equal one draw on the whole?
-    splits_over_ranks: ClassVar[bool] = False
-    # Is each batch independent of the batches before it?
-    memoryless: ClassVar[bool] = True
-    # Has every batch the expected number of records?
-    of_one_size: ClassVar[bool] = False
-    # Are all steps accounted together, also where their noise is independent?
-    accounted_together: ClassVar[bool] = False
-    # How many batches are drawn in all; None where there are no epochs.
-    place: int | None = None
+    splits_over_ranks = False  # do draws on the shards of several ranks equal one draw on the whole
+    of_one_size = False  # has every batch the expected number of records
+    accounted_together = False  # are all steps accounted together, also with independent noise
+    place: int | None = None  # batches drawn in all; None where there are no epochs
 
     def __init__(
         self,
@@ -132,6 +122,7 @@ class AbstractSampler(ABC):
         self._seed, self._cryptographic = seed, cryptographic
         self.stream = self._open(rank=0)
         self._name = secrets.token_hex(16)
+        self._population: int | None = None  # of which it draws, where it keeps to one
 
     def process(self, noise: Any, steps: int) -> NoisySGD | CorrelatedSGD:
         """What so many steps on these batches with this noise are to the accountant."""
@@ -180,9 +171,19 @@ class AbstractSampler(ABC):
         """How many batches of the present epoch are drawn; 0 where there are no epochs."""
         return (self.place or 0) % getattr(self.sampling, "batches_per_epoch", 1)
 
-    @abstractmethod
     def draw(self, population: int) -> Indices:
         """The indices of the next batch, in increasing order."""
+        if self._population not in (None, population):
+            raise InvalidInput(  # how many there are may be private
+                f"The data have another number of records than this {type(self).__name__} was "
+                "declared for or began with: some would join too soon. State the right size, and "
+                "give other data a run of their own."
+            )
+        return self._draw(population)
+
+    @abstractmethod
+    def _draw(self, population: int) -> Indices:
+        """The batch that comes next."""
 
     def _joined(self, count: int, rate: float) -> NDArray[np.bool_]:
         """Which of so many join; rounded down, so the true chance is never above the stated one."""
@@ -197,11 +198,8 @@ class AbstractSampler(ABC):
 
         Returns the number of steps that count as spent once a batch is drawn.
         """
-        if not self.memoryless:
-            raise InvalidInput(
-                f"{type(self).__name__} remembers earlier batches and does not say how to go on "
-                "without them. Define go_on_after(steps)."
-            )
+        if self.place is not None:
+            raise InvalidInput(f"{type(self).__name__} has epochs: define go_on_after(steps).")
         return steps
 
     def state(self) -> dict[str, Any]:
@@ -236,7 +234,7 @@ class PoissonSampler(AbstractSampler):
         super().__init__(PoissonSampling(rate), **options)
         self._rate = self.sampling.rate
 
-    def draw(self, population: int) -> Indices:
+    def _draw(self, population: int) -> Indices:
         return np.flatnonzero(self._joined(population, self._rate))
 
 
@@ -253,21 +251,12 @@ class TruncatedPoissonSampler(AbstractSampler):
         self._rate, self._size = declared.join_rate, declared.largest_batch
         self._population = declared.dataset_size
 
-    def draw(self, population: int) -> Indices:
-        _check_population(self._population, population)
+    def _draw(self, population: int) -> Indices:
         drawn = np.flatnonzero(self._joined(population, self._rate))
         keys = self.stream.words(len(drawn))
         if len(drawn) <= self._size:
             return drawn
         return np.sort(drawn[np.argsort(keys, kind="stable")[: self._size]])
-
-
-def _check_population(declared: int, population: int) -> None:
-    if population != declared:
-        raise InvalidInput(
-            f"This sampler was declared for {declared} records; the dataset has {population}. The "
-            "size is public with this sampling: state the right one."
-        )
 
 
 @final
@@ -278,17 +267,17 @@ class FixedSizeSampler(AbstractSampler):
     of_one_size = True
 
     def __init__(self, batch_size: int, population: int, **options: Any) -> None:
-        self._population = check_count(population, "population", low=1)
+        records = check_count(population, "population", low=1)
         self._size = check_count(batch_size, "batch_size", low=1)
-        if self._size > self._population:
+        if self._size > records:
             raise InvalidInput(
-                f"A batch of {self._size} different records cannot be drawn from "
-                f"{self._population}. Give batch_size <= population."
+                f"A batch of {self._size} different records cannot be drawn from {records}. Give "
+                "batch_size <= population."
             )
-        super().__init__(FixedSizeSampling(self._size / self._population), **options)
+        super().__init__(FixedSizeSampling(self._size / records), **options)
+        self._population = records
 
-    def draw(self, population: int) -> Indices:
-        _check_population(self._population, population)
+    def _draw(self, population: int) -> Indices:
         keys = self.stream.words(population)
         return np.sort(np.argpartition(keys, self._size - 1)[: self._size])
 
@@ -302,7 +291,7 @@ class FullBatchSampler(AbstractSampler):
     def __init__(self, **options: Any) -> None:
         super().__init__(FullBatch(), **options)
 
-    def draw(self, population: int) -> Indices:
+    def _draw(self, population: int) -> Indices:
         return np.arange(population, dtype=np.int64)
 
 
@@ -318,7 +307,6 @@ class _EpochSampler(AbstractSampler):
     accounts. Each begins an epoch of its own.
     """
 
-    memoryless = False
     declared: ClassVar[Any]
 
     def __init__(self, batches_per_epoch: int, **options: Any) -> None:
@@ -328,7 +316,7 @@ class _EpochSampler(AbstractSampler):
 
     def _begin_epoch(self, place: int) -> None:
         self._at_epoch_start, self.place = self.stream.state(), place
-        self._population: int | None = None
+        self._population = None
         self._bins: Indices | None = None
         self._home = here()
 
@@ -340,15 +328,9 @@ class _EpochSampler(AbstractSampler):
     def _assign(self, population: int) -> Indices:
         """For every record the number of its batch in the epoch that begins."""
 
-    def draw(self, population: int) -> Indices:
+    def _draw(self, population: int) -> Indices:
         if self.stream.private and self._home != here():
             self._begin_epoch(0)
-        if self._population not in (None, population):
-            raise InvalidInput(
-                "The data have another number of records than when the epoch under way began: "
-                "some would join twice in it. Finish the epoch with the data it began with; other "
-                "data need a run of their own."
-            )
         if self._bins is None:
             self._population, self._bins = population, self._assign(population)
         batch = np.flatnonzero(self._bins == self.position)
@@ -447,7 +429,6 @@ class _LastingSampler(AbstractSampler):
     """
 
     splits_over_ranks = accounted_together = True
-    memoryless = False
 
     def __init__(self, sampling: Any, **options: Any) -> None:
         super().__init__(sampling, **options)
@@ -472,12 +453,7 @@ class _LastingSampler(AbstractSampler):
         self._key = bytes.fromhex(stored)
         self.go_on_after(0)
 
-    def draw(self, population: int) -> Indices:
-        if self._population not in (None, population):
-            raise InvalidInput(
-                f"The run began with {self._population} records, now there are {population}: some "
-                "would join too soon. Other data need a run of their own."
-            )
+    def _draw(self, population: int) -> Indices:
         place, first = self.place or 0, self._population is None
         if first:
             self._order = WordStream(self._key, cryptographic=False)
@@ -495,8 +471,7 @@ class _LastingSampler(AbstractSampler):
         """The batch at this place, after those before it."""
 
     def go_on_after(self, steps: int) -> int:
-        self.place = steps
-        self._population: int | None = None
+        self.place, self._population = steps, None
         return steps
 
     def state(self) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Budget:
             return
         object.__setattr__(self, "epsilon", float(check_epsilon(self.epsilon)))
         object.__setattr__(self, "delta", float(check_delta(self.delta)))
-        if float(check_delta(self.delta)) >= 1.0:
+        if self.delta == 1.0:
             raise InvalidInput(
                 f"A budget with delta = {self.delta} protects nobody. Choose delta far below one "
                 "over the number of people in the data, for example 1e-5."
@@ -130,9 +130,10 @@ def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> Gaussi
 def least_noise(budget: Budget, sampler: AbstractSampler, kind: Noise, steps: int) -> float:
     """The least multiplier of noise of this kind, whose own is 1."""
     run = sampler.process(kind, check_count(steps, "steps", low=1))
+    protected: Any = sampler.protected(run)
     noise = 0.0
     if budget.pair is not None:
-        noise = find_noise(sampler.protected(run), Target.approx_dp(*budget.pair)).value
+        noise = find_noise(protected, Target.approx_dp(*budget.pair)).value
     if budget.dataset is None:
         return noise
     start = replace(run, noise_multiplier=max(noise, 1.0))

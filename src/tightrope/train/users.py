@@ -56,9 +56,13 @@ class UserData:
             )
         self.arrays = arrays
         self.names, owners = np.unique(_names(users, len(arrays[0])), return_inverse=True)
-        self._order = np.argsort(owners, kind="stable").astype(np.int64)
         self._counts = np.bincount(owners, minlength=len(self.names))
-        self._first = np.cumsum(self._counts) - self._counts
+        self._order = np.argsort(owners, kind="stable").astype(np.int64)
+        self._ends = np.cumsum(self._counts)
+
+    def rows(self, user: int) -> np.ndarray:
+        """Of one user, in the order of the data."""
+        return self._order[self._ends[user] - self._counts[user] : self._ends[user]]
 
     @property
     def most(self) -> int:
@@ -81,11 +85,6 @@ class UserData:
                 "all rows of a user to one rank."
             )
 
-    def indices(self, user: int) -> np.ndarray:
-        """The rows of one user, in the order of the data."""
-        begin = self._first[user]
-        return self._order[begin : begin + self._counts[user]]
-
 
 @final
 class UsersAsRecords:
@@ -101,7 +100,7 @@ class UsersAsRecords:
         return len(self._data.names)
 
     def __getitem__(self, user: int) -> tuple[Tensor, ...]:
-        own = self._data.indices(user)
+        own = self._data.rows(user)
         rows = torch.from_numpy(np.concatenate([own, np.full(self._most - len(own), own[0])]))
         weights = torch.zeros(self._most, device="cpu")
         weights[: len(own)] = 1.0 / len(own)

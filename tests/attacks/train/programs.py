@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,18 @@ def meets(how: str, *refused: str, cases: list[Case] = CASES, **parts: Any) -> C
         return loss
 
     return register
+
+
+def of_one_line(
+    losses: dict[str, Callable[..., Tensor]],
+    how: str,
+    *refused: str,
+    cases: list[Case] = CASES,
+    **parts: Any,
+) -> None:
+    cases.extend(
+        Case(name, loss, how, refused or (MIXES,), **parts) for name, loss in losses.items()
+    )
 
 
 def each(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -115,11 +128,6 @@ for name, norm in {
 
 
 @meets("others")
-def detached_mean(m, x, y):
-    return each(m, x - x.mean(0).detach(), y)
-
-
-@meets("others")
 def mean_under_no_grad(m, x, y):
     with torch.no_grad():
         mean = m(x).mean(0)
@@ -141,11 +149,6 @@ def mean_under_autocast(m, x, y):
     return F.cross_entropy(out.float(), y, reduction="none")
 
 
-@meets("others")
-def standardised_data(m, x, y):
-    return each(m, (x - x.mean(0)) / x.std(0), y)
-
-
 @meets("others", model=lambda: Around(lambda x: (x - x.mean(0)) / (1 + x.square().mean(0))))
 def model_that_standardises(m, x, y):
     return each(m, x, y)
@@ -154,11 +157,6 @@ def model_that_standardises(m, x, y):
 @meets("others", model=lambda: Around(lambda x: x.sub_(1.0).div_(2.0) - x.mean(0)))
 def model_that_writes_to_its_batch_and_standardises(m, x, y):
     return each(m, x.clone(), y)
-
-
-@meets("others")
-def largest_entry(m, x, y):
-    return each(m, x / x.abs().max(), y)
 
 
 @meets("others")
@@ -197,11 +195,6 @@ def gradients_that_mix_where_losses_do_not(m, x, y):
     return each(m, x, y)
 
 
-@meets("others")
-def mean_loss_repeated(m, x, y):
-    return F.cross_entropy(m(x), y).expand(x.shape[0])
-
-
 @meets("others", MIXES, NOT_CAPTURED, shown=False)
 def mean_loss(m, x, y):
     return F.cross_entropy(m(x), y)
@@ -233,11 +226,6 @@ def whitening(m, x, y):
 @meets("others", MIXES, UNKNOWN)
 def spectrum_over_the_batch(m, x, y):
     return each(m, torch.fft.rfft(x, dim=0).abs().sum(0) + x, y)
-
-
-@meets("others")
-def layer_norm_over_the_batch(m, x, y):
-    return each(m, F.layer_norm(x.t(), (x.shape[0],)).t(), y)
 
 
 @meets("others")
@@ -320,11 +308,6 @@ def distances_of_all_pairs(m, x, y):
     return torch.cdist(m(x), m(x)).mean(1)
 
 
-@meets("others")
-def differences_of_all_pairs(m, x, y):
-    return (m(x)[:, None] - m(x)[None]).square().sum((1, 2))
-
-
 @meets("others", MIXES, UNKNOWN, NOT_CAPTURED)
 def radius_graph(m, x, y):
     near = (torch.cdist(x, x) < 4.0).float() * (1 - torch.eye(len(x)))
@@ -332,24 +315,9 @@ def radius_graph(m, x, y):
 
 
 @meets("others")
-def attention_between_examples(m, x, y):
-    return each(m, F.scaled_dot_product_attention(x[None], x[None], x[None])[0], y)
-
-
-@meets("others")
 def softmax_of_the_scores_of_all(m, x, y):
     h = m(x)
     return F.cross_entropy((h @ h.t()).softmax(1) @ h, y, reduction="none")
-
-
-@meets("others")
-def product_of_the_batch_with_itself(m, x, y):
-    return each(m, (x @ x.T) @ x, y)
-
-
-@meets("others")
-def einsum_of_all_pairs(m, x, y):
-    return torch.einsum("bi,ci->bc", m(x), m(x)).logsumexp(1)
 
 
 @meets("others", MIXES, NOT_CAPTURED, model=lambda: Around(None, None))
@@ -359,32 +327,12 @@ def one_example_added_to_one_other(m, x, y):
 
 
 @meets("others")
-def softmax_over_the_batch(m, x, y):
-    return m(x).softmax(0)[:, 0]
-
-
-@meets("others")
 def losses_times_their_softmax(m, x, y):
     losses = each(m, x, y)
     return losses * torch.softmax(losses.detach(), 0)
 
 
-@meets("others")
-def cumulative_sum(m, x, y):
-    return each(m, x.cumsum(0), y)
-
-
 # Mixtures and shifts.
-
-
-@meets("others")
-def mixup_by_roll(m, x, y):
-    return each(m, 0.7 * x + 0.3 * x.roll(1, 0), y)
-
-
-@meets("others")
-def mixup_by_flip(m, x, y):
-    return each(m, 0.7 * x + 0.3 * x.flip(0), y)
 
 
 @meets("others")
@@ -403,41 +351,6 @@ def mixup_by_permutation(m, x, y):
 def mixup_with_a_random_partner(m, x, y):
     partner = torch.randint(0, x.shape[0], (x.shape[0],))
     return each(m, 0.7 * x + 0.3 * x[partner], y)
-
-
-@meets("others")
-def cut_and_paste_between_images(m, x, y):
-    return each(m, torch.cat([x[:, :4], x.flip(0)[:, 4:]], 1), y)
-
-
-@meets("others")
-def label_of_the_example_before(m, x, y):
-    return each(m, x, y.roll(1))
-
-
-@meets("others")
-def label_of_the_example_before_by_cat(m, x, y):
-    return each(m, x, torch.cat([y[-1:], y[:-1]]))
-
-
-@meets("others")
-def flipped_rows_and_labels(m, x, y):
-    return each(m, x.flip(0), y.flip(0))
-
-
-@meets("others")
-def first_example_used_by_all(m, x, y):
-    return each(m, x + x[0], y)
-
-
-@meets("others")
-def last_example_used_by_all(m, x, y):
-    return each(m, x + x[-1:], y)
-
-
-@meets("others")
-def first_and_last_meet_before_the_layer(m, x, y):
-    return each(m, torch.cat([x[:-1], x[-1:] + x[:1]]), y)
 
 
 @meets("others")
@@ -463,11 +376,6 @@ def two_halves_together(m, x, y):
 def reshape_that_pairs_examples(m, x, y):
     pairs = x.reshape(-1, 2, D)
     return each(m, (pairs + pairs.flip(1)).reshape(-1, D), y)
-
-
-@meets("others")
-def reshape_instead_of_transpose(m, x, y):
-    return each(m, x.reshape(D, -1).sum(0).unsqueeze(1) * x, y)
 
 
 @meets("others")
@@ -537,24 +445,9 @@ def class_weights_by_bincount(m, x, y):
 
 
 @meets("others")
-def class_weights_by_one_hot(m, x, y):
-    return each(m, x, y) / F.one_hot(y, C).sum(0)[y]
-
-
-@meets("others")
 def class_weights_in_the_loss(m, x, y):
     counts = F.one_hot(y, C).sum(0).float()
     return F.cross_entropy(m(x), y, weight=1 / (1 + counts), reduction="none")
-
-
-@meets("others")
-def gathered_from_another_row(m, x, y):
-    return each(m, x.gather(0, y.unsqueeze(1).expand(-1, D)), y)
-
-
-@meets("others")
-def rows_picked_by_labels(m, x, y):
-    return each(m, x[y], y)
 
 
 @meets("others", MIXES, UNKNOWN)
@@ -829,199 +722,106 @@ def parameter_for_each_place(m, x, y):
 class Remembers(nn.Module):
     """Writes something of its batch somewhere, and may read it later."""
 
-    def __init__(self, used: bool = True) -> None:
+    kept: Any = 0.0
+
+    def __init__(self, keep: Any, write: Any, read: Any) -> None:
         super().__init__()
-        self.layer, self.used = nn.Linear(D, C), used
-        self.keep()
-
-    def keep(self) -> None:
-        self.register_buffer("mean", torch.zeros(D))
-
-    def write(self, x: Tensor) -> None:
-        self.mean.mul_(0.9).add_(0.1 * x.mean(0))
-
-    def read(self) -> Any:
-        return self.mean
+        self.layer, self.write, self.read = nn.Linear(D, C), write, read
+        keep(self)
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
-            self.write(x)
-        return self.layer(x - self.read() if self.used else x)
+            self.write(self, x)
+        return self.layer(x - self.read(self))
 
 
-class Replaced(Remembers):
-    def write(self, x):
-        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+def _buffer(m, *sizes):
+    m.register_buffer("past", torch.zeros(*(sizes or (D,))))
 
 
-class OneRow(Remembers):
-    def write(self, x):
-        self.mean.copy_(x[-1])
+def _codes(m, x):
+    nearest = (x[:, None] - m.past).norm(dim=2).argmin(1)
+    for k in range(3):
+        of = (nearest == k).float()[:, None]
+        m.past[k] = 0.9 * m.past[k] + 0.1 * (of * x).sum(0)
 
 
-class OnlyOnce(Remembers):
-    def write(self, x):
-        self.mean.copy_(torch.where(self.mean.any(), self.mean, x.mean(0)))
+def _as(past):
+    """Keeps something under the name `past`."""
+    return lambda m: setattr(m, "past", past())
 
 
-class CountsExamples(Remembers):
-    def keep(self):
-        self.register_buffer("seen", torch.zeros(()))
-
-    def write(self, x):
-        self.seen.add_((x[:, 0] > 0).sum())
-
-    def read(self):
-        return self.seen
+def _set(name, value):
+    return lambda m, x: setattr(m, name, value(m, x))
 
 
-class Codebook(Remembers):
-    def keep(self):
-        self.codes = nn.Parameter(torch.randn(3, D), requires_grad=False)
-
-    def write(self, x):
-        nearest = (x[:, None] - self.codes).norm(dim=2).argmin(1)
-        for k in range(3):
-            of = (nearest == k).float()[:, None]
-            self.codes[k] = 0.9 * self.codes[k] + 0.1 * (of * x).sum(0)
-
-    def read(self):
-        return self.codes.sum(0)
-
-
-class WritesParameter(Remembers):
-    def keep(self):
-        pass
-
-    def write(self, x):
-        self.layer.bias.copy_(x.mean(0)[:C])
-
-    def read(self):
-        return 0.0
-
-
-class WritesParameterUnseen(WritesParameter):
-    def write(self, x):
-        self.layer.bias.data.copy_(x.mean(0)[:C])
-
-
-class SetsParameter(WritesParameter):
-    def write(self, x):
-        self.layer.bias = nn.Parameter(x.mean(0)[:C])
-
-
-class Attribute(Remembers):
-    def keep(self):
-        self.mean = torch.zeros(D)
-
-    def write(self, x):
-        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
-
-
-class InList(Remembers):
-    def keep(self):
-        self.past = [torch.zeros(D)]
-
-    def write(self, x):
-        self.past[0] = x.sum(0)
-
-    def read(self):
-        return self.past[0]
-
-
-class InQueue(Remembers):
-    def keep(self):
-        self.past = deque([torch.zeros(D)], maxlen=5)
-
-    def write(self, x):
-        self.past.append(x[0].clone())
-
-    def read(self):
-        return self.past[0]
+# For each: where it is kept, how it is written, and how it is read.
+_PAST, _NOT_READ = lambda m: m.past, lambda m: 0.0
+MEMORIES: dict[str, tuple[Any, Any, Any]] = {
+    "running mean": (_buffer, lambda m, x: m.past.mul_(0.9).add_(0.1 * x.mean(0)), _PAST),
+    "replaced": (_buffer, _set("past", lambda m, x: 0.9 * m.past + 0.1 * x.mean(0)), _PAST),
+    "one row": (_buffer, lambda m, x: m.past.copy_(x[-1]), _PAST),
+    "only once": (
+        _buffer, lambda m, x: m.past.copy_(torch.where(m.past.any(), m.past, x.mean(0))), _PAST,
+    ),
+    "number of examples": (
+        lambda m: _buffer(m, 1), lambda m, x: m.past.add_((x[:, 0] > 0).sum()), _PAST,
+    ),
+    "code book": (
+        _as(lambda: nn.Parameter(torch.randn(3, D), requires_grad=False)), _codes,
+        lambda m: m.past.sum(0),
+    ),
+    "parameter": (_buffer, lambda m, x: m.layer.bias.copy_(x.mean(0)[:C]), _NOT_READ),
+    "parameter, unseen": (_buffer, lambda m, x: m.layer.bias.data.copy_(x.mean(0)[:C]), _NOT_READ),
+    "new parameter": (
+        _buffer, lambda m, x: setattr(m.layer, "bias", nn.Parameter(x.mean(0)[:C])), _NOT_READ,
+    ),
+    "attribute": (
+        _as(lambda: torch.zeros(D)), _set("past", lambda m, x: 0.9 * m.past + 0.1 * x.mean(0)),
+        _PAST,
+    ),
+    "list": (
+        _as(lambda: [torch.zeros(D)]), lambda m, x: m.past.__setitem__(0, x.sum(0)),
+        lambda m: m.past[0],
+    ),
+    "queue": (
+        _as(lambda: deque([torch.zeros(D)], maxlen=5)), lambda m, x: m.past.append(x[0].clone()),
+        lambda m: m.past[0],
+    ),
+    "dictionary": (
+        _as(lambda: {"of": {"mean": torch.zeros(D)}}),
+        lambda m, x: m.past["of"]["mean"].add_(x.mean(0)), lambda m: m.past["of"]["mean"],
+    ),
+    "object": (
+        _as(lambda: SimpleNamespace(mean=torch.zeros(D))),
+        lambda m, x: setattr(m.past, "mean", x.mean(0)), lambda m: m.past.mean,
+    ),
+    "number": (
+        _as(float), _set("past", lambda m, x: max(m.past, float(x.max()))), _PAST,
+    ),
+    "array": (
+        _as(lambda: np.zeros(D, dtype=np.float32)), lambda m, x: m.past.__iadd__(x.mean(0).numpy()),
+        lambda m: torch.from_numpy(m.past),
+    ),
+    "set": (
+        _as(set), lambda m, x: m.past.update(x[:, 0].tolist()), lambda m: len(m.past) / 60,
+    ),
+    "not read": (_buffer, lambda m, x: m.past.mul_(0.9).add_(0.1 * x.mean(0)), _NOT_READ),
+}  # fmt: skip
+for name, parts in MEMORIES.items():
+    made = lambda parts=parts: Remembers(*parts)  # noqa: E731
+    CASES.append(Case(f"memory: {name}", each, "memory", ANY, model=made, shown=False))
 
 
-class InDictionary(Remembers):
-    def keep(self):
-        self.past = {"statistics": {"mean": torch.zeros(D)}}
+def in_class():
+    def write(m, x):
+        Remembers.kept = 0.9 * Remembers.kept + x.mean(0)
 
-    def write(self, x):
-        self.past["statistics"]["mean"].add_(x.mean(0))
-
-    def read(self):
-        return self.past["statistics"]["mean"]
+    return Remembers(_buffer, write, lambda m: Remembers.kept)
 
 
-class InObject(Remembers):
-    class Statistics:
-        def __init__(self):
-            self.mean = torch.zeros(D)
-
-    def keep(self):
-        self.statistics = self.Statistics()
-
-    def write(self, x):
-        self.statistics.mean = x.mean(0)
-
-    def read(self):
-        return self.statistics.mean
-
-
-class InNumber(Remembers):
-    def keep(self):
-        self.largest = 0.0
-
-    def write(self, x):
-        self.largest = max(self.largest, float(x.max()))
-
-    def read(self):
-        return self.largest
-
-
-class InArray(Remembers):
-    def keep(self):
-        self.past = np.zeros(D, dtype=np.float32)
-
-    def write(self, x):
-        self.past += x.mean(0).numpy()
-
-    def read(self):
-        return torch.from_numpy(self.past)
-
-
-class InSet(Remembers):
-    def keep(self):
-        self.seen = set()
-
-    def write(self, x):
-        self.seen |= set(x[:, 0].tolist())
-
-    def read(self):
-        return len(self.seen) / 60
-
-
-class InClass(Remembers):
-    kept = 0.0
-
-    def keep(self):
-        pass
-
-    def write(self, x):
-        type(self).kept = 0.9 * self.kept + x.mean(0)
-
-    def read(self):
-        return type(self).kept
-
-
-MEMORIES = [Remembers, Replaced, OneRow, OnlyOnce, CountsExamples, Codebook, WritesParameter,
-            WritesParameterUnseen, SetsParameter, Attribute, InList, InQueue, InDictionary,
-            InObject, InNumber, InArray, InSet]  # fmt: skip
-for kind in MEMORIES:
-    CASES.append(Case(f"memory: {kind.__name__}", each, "memory", ANY, model=kind, shown=False))
-CASES.append(
-    Case("memory: not read", each, "memory", ANY, model=lambda: Remembers(used=False), shown=False)
-)
 # What is kept beside the model, the graph forgets: refused, or no memory.
-CASES.append(Case("memory: in the class", each, "memory", ANY, model=InClass, may_run=True))
+CASES.append(Case("memory: in the class", each, "memory", ANY, model=in_class, may_run=True))
 
 _past: list[Tensor] = []
 _bank: list[Tensor] = []
@@ -1066,7 +866,7 @@ def forget() -> None:
     _past.clear()
     _bank.clear()
     _kept.update(last=torch.zeros(C), bank=torch.zeros(64, C), scale=1.0)
-    InClass.kept = 0.0
+    Remembers.kept = 0.0
 
 
 CASES.append(
@@ -1231,26 +1031,6 @@ class WithTable(nn.Linear):
         self.register_buffer("chances", torch.rand(D))
 
 
-@meets("part", UNKNOWN, shown=False)
-def shared_permutation_of_columns(m, x, y):
-    return each(m, x[:, torch.randperm(D)], y)
-
-
-@meets("part", UNKNOWN, shown=False)
-def shared_sign(m, x, y):
-    return each(m, x, y) * torch.sign(torch.rand(()) - 0.5)
-
-
-@meets("part", UNKNOWN, shown=False)
-def shared_noise_on_the_inputs(m, x, y):
-    return each(m, x + 0.1 * torch.randn(D), y)
-
-
-@meets("part", UNKNOWN, shown=False)
-def shared_mask_by_torch_dropout(m, x, y):
-    return each(m, x * F.dropout(torch.ones(D)), y)
-
-
 @meets("part", UNKNOWN, model=WithTable, shown=False)
 def dropout_of_a_weight(m, x, y):
     return each(m, x + F.dropout(m.places), y)
@@ -1261,6 +1041,64 @@ def shared_draws_by_chances_of_a_buffer(m, x, y):
     return each(m, x * torch.bernoulli(m.chances), y)
 
 
-@meets("part", UNKNOWN, shown=False)
-def shared_noise_as_long_as_the_batch_once_more(m, x, y):
-    return each(m, x, y) * torch.rand(2)[0]
+# Losses of one line.
+
+of_one_line(
+    {
+        "detached mean": lambda m, x, y: each(m, x - x.mean(0).detach(), y),
+        "standardised data": lambda m, x, y: each(m, (x - x.mean(0)) / x.std(0), y),
+        "largest entry": lambda m, x, y: each(m, x / x.abs().max(), y),
+        "mean loss repeated": lambda m, x, y: F.cross_entropy(m(x), y).expand(x.shape[0]),
+        "layer norm over the batch": lambda m, x, y: each(
+            m, F.layer_norm(x.t(), (x.shape[0],)).t(), y
+        ),
+        "differences of all pairs": lambda m, x, y: (
+            (m(x)[:, None] - m(x)[None]).square().sum((1, 2))
+        ),
+        "attention between examples": lambda m, x, y: each(
+            m, F.scaled_dot_product_attention(x[None], x[None], x[None])[0], y
+        ),
+        "product of the batch with itself": lambda m, x, y: each(m, (x @ x.T) @ x, y),
+        "einsum of all pairs": lambda m, x, y: torch.einsum("bi,ci->bc", m(x), m(x)).logsumexp(1),
+        "softmax over the batch": lambda m, x, y: m(x).softmax(0)[:, 0],
+        "cumulative sum": lambda m, x, y: each(m, x.cumsum(0), y),
+        "mixup by roll": lambda m, x, y: each(m, 0.7 * x + 0.3 * x.roll(1, 0), y),
+        "mixup by flip": lambda m, x, y: each(m, 0.7 * x + 0.3 * x.flip(0), y),
+        "cut and paste between images": lambda m, x, y: each(
+            m, torch.cat([x[:, :4], x.flip(0)[:, 4:]], 1), y
+        ),
+        "label of the example before": lambda m, x, y: each(m, x, y.roll(1)),
+        "label of the example before by cat": lambda m, x, y: each(
+            m, x, torch.cat([y[-1:], y[:-1]])
+        ),
+        "flipped rows and labels": lambda m, x, y: each(m, x.flip(0), y.flip(0)),
+        "first example used by all": lambda m, x, y: each(m, x + x[0], y),
+        "last example used by all": lambda m, x, y: each(m, x + x[-1:], y),
+        "first and last meet before the layer": lambda m, x, y: each(
+            m, torch.cat([x[:-1], x[-1:] + x[:1]]), y
+        ),
+        "reshape instead of transpose": lambda m, x, y: each(
+            m, x.reshape(D, -1).sum(0).unsqueeze(1) * x, y
+        ),
+        "class weights by one hot": lambda m, x, y: each(m, x, y) / F.one_hot(y, C).sum(0)[y],
+        "gathered from another row": lambda m, x, y: each(
+            m, x.gather(0, y.unsqueeze(1).expand(-1, D)), y
+        ),
+        "rows picked by labels": lambda m, x, y: each(m, x[y], y),
+    },
+    "others",
+)
+of_one_line(
+    {
+        "shared permutation of columns": lambda m, x, y: each(m, x[:, torch.randperm(D)], y),
+        "shared sign": lambda m, x, y: each(m, x, y) * torch.sign(torch.rand(()) - 0.5),
+        "shared noise on the inputs": lambda m, x, y: each(m, x + 0.1 * torch.randn(D), y),
+        "shared mask by torch dropout": lambda m, x, y: each(m, x * F.dropout(torch.ones(D)), y),
+        "shared noise as long as the batch once more": lambda m, x, y: (
+            each(m, x, y) * torch.rand(2)[0]
+        ),
+    },
+    "part",
+    UNKNOWN,
+    shown=False,
+)

@@ -11,7 +11,21 @@ import operator
 from typing import Any
 
 import torch
-from programs import ANY, MIXES, NOT_CAPTURED, UNKNOWN, B, C, Case, D, each, films, images, meets
+from programs import (
+    ANY,
+    MIXES,
+    NOT_CAPTURED,
+    UNKNOWN,
+    B,
+    C,
+    Case,
+    D,
+    each,
+    films,
+    images,
+    meets,
+    of_one_line,
+)
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,49 +44,9 @@ def to_losses(h: Tensor) -> Tensor:
 # Row numbers.
 
 
-@attack("others", MIXES, UNKNOWN)
-def zeros_like_row_numbers(m, x, y):
-    return each(m, x[torch.zeros_like(torch.arange(x.shape[0])), :], y)
-
-
-@attack("others", MIXES, UNKNOWN)
-def row_numbers_plus_one(m, x, y):
-    return each(m, x[(torch.arange(x.shape[0]) + 1) % x.shape[0]], y)
-
-
-@attack("others", MIXES, UNKNOWN)
-def row_numbers_backwards(m, x, y):
-    return each(m, x[torch.arange(x.shape[0] - 1, -1, -1)], y)
-
-
-@attack("others", MIXES, UNKNOWN)
-def row_numbers_flipped(m, x, y):
-    return each(m, x[torch.arange(x.shape[0]).flip(0)], y)
-
-
-@attack("others", MIXES, UNKNOWN)
-def row_numbers_halved(m, x, y):
-    return each(m, x[torch.arange(x.shape[0]) // 2], y)
-
-
 @attack("others", MIXES, UNKNOWN, NOT_CAPTURED)
 def row_numbers_in_another_order(m, x, y):
     return each(m, x[torch.arange(x.shape[0]).view(2, -1).t().reshape(-1)], y)
-
-
-@attack("others", MIXES, UNKNOWN)
-def row_numbers_clamped(m, x, y):
-    return each(m, x[torch.arange(x.shape[0]).clamp(max=2)], y)
-
-
-@attack("others", MIXES, UNKNOWN)
-def row_numbers_as_bool(m, x, y):
-    return each(m, x[torch.arange(x.shape[0]).bool().long()], y)
-
-
-@attack("others", MIXES, UNKNOWN)
-def row_numbers_by_index_select(m, x, y):
-    return each(m, x.index_select(0, torch.arange(x.shape[0]).roll(1)), y)
 
 
 @attack("others", MIXES, UNKNOWN)
@@ -89,40 +63,10 @@ def row_numbers_in_uint8(m, x, y):
 
 
 @attack("place", MIXES, UNKNOWN)
-def table_read_by_row_numbers(m, x, y):
-    return each(m, x + m.weight.t().repeat(8, 2)[torch.arange(x.shape[0])], y)
-
-
-@attack("place", MIXES, UNKNOWN)
-def row_numbers_in_one_hot(m, x, y):
-    return each(m, x + F.one_hot(torch.arange(x.shape[0]), 64)[:, :D], y)
-
-
-@attack("place", MIXES, UNKNOWN)
-def row_numbers_in_an_embedding(m, x, y):
-    return each(m, x + F.embedding(torch.arange(x.shape[0]), m.weight.t().repeat(8, 2)), y)
-
-
-@attack("place", MIXES, UNKNOWN)
-def row_numbers_in_a_comparison(m, x, y):
-    return each(m, x, y) * (torch.arange(x.shape[0]) > 1)
-
-
-@attack("place", MIXES, UNKNOWN)
 def row_numbers_read_from_the_rows(m, x, y):
     wide = torch.arange(64.0).expand(x.shape[0], 64)  # all rows alike: 0, 1, 2, ...
     index = torch.arange(x.shape[0])
     return each(m, x, y) * wide[index, index]
-
-
-@attack("place", MIXES, UNKNOWN)
-def places_by_a_cumulative_sum(m, x, y):
-    return each(m, x, y) * torch.ones(x.shape[0]).cumsum(0)
-
-
-@attack("place", MIXES, UNKNOWN)
-def places_by_a_cumulative_sum_of_rows(m, x, y):
-    return each(m, x, y) * torch.ones_like(x).cumsum(0)[:, 0]
 
 
 @attack("place", MIXES, UNKNOWN, NOT_CAPTURED)
@@ -137,30 +81,10 @@ def places_by_argsort_of_equal_numbers(m, x, y):
 
 
 @attack("place", MIXES, UNKNOWN)
-def places_by_a_triangle(m, x, y):
-    return each(m, x, y) * torch.ones(x.shape[0], x.shape[0]).tril().sum(1)
-
-
-@attack("place", MIXES, UNKNOWN)
 def places_by_a_square_of_ones(m, x, y):
     """Rows of ones(B, B) are the same, and so are its columns until one of them is summed up."""
     ones = torch.ones(x.shape[0], x.shape[0]).cumsum(1).t()
     return each(m, x, y) * ones[:, 0]
-
-
-@attack("place", MIXES, UNKNOWN)
-def places_by_the_identity(m, x, y):
-    return each(m, x + torch.eye(x.shape[0], D), y)
-
-
-@attack("place", MIXES, UNKNOWN)
-def upper_triangle_of_the_batch(m, x, y):
-    return each(m, x.triu(), y)
-
-
-@attack("place", MIXES, UNKNOWN)
-def diagonal_filled(m, x, y):
-    return each(m, x.clone().fill_diagonal_(0.0), y)
 
 
 @attack("place", MIXES, UNKNOWN)
@@ -187,16 +111,6 @@ def first_number_of_the_flat_batch(m, x, y):
 @attack("place", MIXES, UNKNOWN, NOT_CAPTURED)
 def rows_filled_by_number(m, x, y):
     return each(m, x.index_fill(0, torch.tensor([0, 2]), 0.0), y)
-
-
-@attack("place", MIXES, UNKNOWN)
-def row_padded_at_the_top_and_cut_below(m, x, y):
-    return each(m, F.pad(x, (0, 0, 1, 0))[:-1] * 0 + x * F.pad(x * 0 + 1, (0, 0, 1, 0))[:-1], y)
-
-
-@attack("others", MIXES, UNKNOWN)
-def pad_by_one_and_minus_one(m, x, y):
-    return each(m, F.pad(x, (0, 0, 1, -1)), y)
 
 
 @attack("place", MIXES, UNKNOWN, NOT_CAPTURED, model=lambda: nn.Linear(D, B))
@@ -244,26 +158,6 @@ def folded_products(m, x, y):
 @attack("others", MIXES, UNKNOWN, NOT_CAPTURED)
 def views_of_pairs(m, x, y):
     return to_losses(m(x).view(-1, 2, C).softmax(1).reshape(-1, C))
-
-
-@attack("others")
-def tiled_and_taken_for_views(m, x, y):
-    return each(m, x.repeat(2, 1).view(x.shape[0], 2, D).sum(1), y)
-
-
-@attack("others")
-def flat_batch_rolled(m, x, y):
-    return each(m, x.flatten().roll(D).view(-1, D), y)
-
-
-@attack("others")
-def flat_batch_summed_up(m, x, y):
-    return each(m, x.flatten().cumsum(0).view(-1, D), y)
-
-
-@attack("others")
-def flat_batch_normalised(m, x, y):
-    return each(m, x.flatten()[None].softmax(1).view(-1, D), y)
 
 
 @attack("others")
@@ -724,16 +618,6 @@ same.register_autograd(lambda ctx, g: g + g.mean(0))
 centre.register_autograd(lambda ctx, g: g)
 
 
-@attack("others", *ANY)
-def custom_operator_that_centres(m, x, y):
-    return F.cross_entropy(centre(m(x)), y, reduction="none")
-
-
-@attack("others", *ANY)
-def custom_operator_whose_way_back_mixes(m, x, y):
-    return F.cross_entropy(same(m(x)), y, reduction="none")
-
-
 class AllAtOnce(torch.overrides.TorchFunctionMode):
     """Changes what `tanh` means while it is entered."""
 
@@ -757,13 +641,6 @@ class Centred(Tensor):
         if func in (torch.mul, Tensor.mul, operator.mul) and isinstance(out, Tensor):
             return out.as_subclass(Tensor) - out.as_subclass(Tensor).mean(0)
         return out
-
-
-@attack("others", *ANY)
-def tensor_subclass_that_centres(m, x, y):
-    return F.cross_entropy(
-        m(x).as_subclass(Centred).mul(2.0).as_subclass(Tensor), y, reduction="none"
-    )
 
 
 class Standardises(nn.Module):
@@ -813,11 +690,6 @@ def inner_step_on_the_whole_batch(m, x, y):
 
     moved = m.weight - 0.1 * torch.func.grad(of)(m.weight)
     return F.cross_entropy(F.linear(x, moved, m.bias), y, reduction="none")
-
-
-@attack("others", *ANY)
-def jacobian_over_the_batch(m, x, y):
-    return each(m, x, y) + torch.func.jacrev(lambda w: (x @ w.t()).sum(0))(m.weight).sum()
 
 
 @attack("others", *ANY)
@@ -896,11 +768,6 @@ def quantised_with_one_scale(m, x, y):
     return each(m, torch.fake_quantize_per_tensor_affine(x, scale, torch.tensor(0), -128, 127), y)
 
 
-@attack("others", *ANY)
-def sparse_product(m, x, y):
-    return each(m, x + torch.sparse.mm((x @ x.t()).to_sparse(), x), y)
-
-
 @attack("others", *ANY, shown=False)
 def nested_rows(m, x, y):
     rows = torch.nested.as_nested_tensor(list(x - x.mean(0)), layout=torch.jagged)
@@ -921,11 +788,6 @@ def seed_from_the_data(m, x, y):
 @attack("others", *ANY, shown=False, may_run=True)
 def mean_in_the_string_of_a_tensor(m, x, y):
     return each(m, x, y) * len(str(x.mean()))  # of a tensor without values, in a graph
-
-
-@attack("others", *ANY)
-def mean_by_tolist(m, x, y):
-    return each(m, x - torch.tensor(x.mean(0).tolist()), y)
 
 
 @attack("others", *ANY, shown=False)
@@ -977,11 +839,6 @@ for name, write in WRITES.items():
 
 
 @attack("others", *ANY)
-def view_with_strides_of_ones_own(m, x, y):
-    return each(m, x + ops._reshape_alias.default(x, [x.shape[0], D], [0, 1]), y)
-
-
-@attack("others", *ANY)
 def group_norm_of_one_group_of_all_examples(m, x, y):
     h = ops.native_group_norm.default(x, None, None, 1, x.shape[0], D, 1, 1e-5)[0]
     return each(m, h, y)
@@ -1030,16 +887,6 @@ def examples_drawn_by_their_losses(m, x, y):
 def relu_with_random_slopes(m, x, y):
     """How many slopes are drawn depends on the data, so the draws of later rows move."""
     return each(m, F.rrelu(x, training=True), y)
-
-
-@attack("others", *ANY)
-def gumbel_over_the_batch(m, x, y):
-    return each(m, x * F.gumbel_softmax(x, dim=0), y)
-
-
-@attack("others", *ANY)
-def edges_from_the_batch(m, x, y):
-    return each(m, x, y) * (1 + torch.bucketize(x[:, 0], x[:, 0].sort().values))
 
 
 @attack("others", *ANY, batch=lambda n: (torch.randn(n, 5, C), torch.randint(1, C, (2 * n,))[:n]))
@@ -1199,3 +1046,113 @@ def generated_from_another_example(m, x, y):
         .square()
         .mean(1)
     )
+
+
+# Losses of one line.
+
+of_one_line(
+    {
+        "zeros like row numbers": lambda m, x, y: each(
+            m, x[torch.zeros_like(torch.arange(x.shape[0])), :], y
+        ),
+        "row numbers plus one": lambda m, x, y: each(
+            m, x[(torch.arange(x.shape[0]) + 1) % x.shape[0]], y
+        ),
+        "row numbers backwards": lambda m, x, y: each(
+            m, x[torch.arange(x.shape[0] - 1, -1, -1)], y
+        ),
+        "row numbers flipped": lambda m, x, y: each(m, x[torch.arange(x.shape[0]).flip(0)], y),
+        "row numbers halved": lambda m, x, y: each(m, x[torch.arange(x.shape[0]) // 2], y),
+        "row numbers clamped": lambda m, x, y: each(m, x[torch.arange(x.shape[0]).clamp(max=2)], y),
+        "row numbers as bool": lambda m, x, y: each(
+            m, x[torch.arange(x.shape[0]).bool().long()], y
+        ),
+        "row numbers by index select": lambda m, x, y: each(
+            m, x.index_select(0, torch.arange(x.shape[0]).roll(1)), y
+        ),
+        "pad by one and minus one": lambda m, x, y: each(m, F.pad(x, (0, 0, 1, -1)), y),
+    },
+    "others",
+    MIXES,
+    UNKNOWN,
+    cases=CASES,
+)
+of_one_line(
+    {
+        "table read by row numbers": lambda m, x, y: each(
+            m, x + m.weight.t().repeat(8, 2)[torch.arange(x.shape[0])], y
+        ),
+        "row numbers in one hot": lambda m, x, y: each(
+            m, x + F.one_hot(torch.arange(x.shape[0]), 64)[:, :D], y
+        ),
+        "row numbers in an embedding": lambda m, x, y: each(
+            m, x + F.embedding(torch.arange(x.shape[0]), m.weight.t().repeat(8, 2)), y
+        ),
+        "row numbers in a comparison": lambda m, x, y: (
+            each(m, x, y) * (torch.arange(x.shape[0]) > 1)
+        ),
+        "places by a cumulative sum": lambda m, x, y: (
+            each(m, x, y) * torch.ones(x.shape[0]).cumsum(0)
+        ),
+        "places by a cumulative sum of rows": lambda m, x, y: (
+            each(m, x, y) * torch.ones_like(x).cumsum(0)[:, 0]
+        ),
+        "places by a triangle": lambda m, x, y: (
+            each(m, x, y) * torch.ones(x.shape[0], x.shape[0]).tril().sum(1)
+        ),
+        "places by the identity": lambda m, x, y: each(m, x + torch.eye(x.shape[0], D), y),
+        "upper triangle of the batch": lambda m, x, y: each(m, x.triu(), y),
+        "diagonal filled": lambda m, x, y: each(m, x.clone().fill_diagonal_(0.0), y),
+        "row padded at the top and cut below": lambda m, x, y: each(
+            m, F.pad(x, (0, 0, 1, 0))[:-1] * 0 + x * F.pad(x * 0 + 1, (0, 0, 1, 0))[:-1], y
+        ),
+    },
+    "place",
+    MIXES,
+    UNKNOWN,
+    cases=CASES,
+)
+of_one_line(
+    {
+        "tiled and taken for views": lambda m, x, y: each(
+            m, x.repeat(2, 1).view(x.shape[0], 2, D).sum(1), y
+        ),
+        "flat batch rolled": lambda m, x, y: each(m, x.flatten().roll(D).view(-1, D), y),
+        "flat batch summed up": lambda m, x, y: each(m, x.flatten().cumsum(0).view(-1, D), y),
+        "flat batch normalised": lambda m, x, y: each(
+            m, x.flatten()[None].softmax(1).view(-1, D), y
+        ),
+    },
+    "others",
+    cases=CASES,
+)
+of_one_line(
+    {
+        "custom operator that centres": lambda m, x, y: F.cross_entropy(
+            centre(m(x)), y, reduction="none"
+        ),
+        "custom operator whose way back mixes": lambda m, x, y: F.cross_entropy(
+            same(m(x)), y, reduction="none"
+        ),
+        "tensor subclass that centres": lambda m, x, y: F.cross_entropy(
+            m(x).as_subclass(Centred).mul(2.0).as_subclass(Tensor), y, reduction="none"
+        ),
+        "jacobian over the batch": lambda m, x, y: (
+            each(m, x, y) + torch.func.jacrev(lambda w: (x @ w.t()).sum(0))(m.weight).sum()
+        ),
+        "sparse product": lambda m, x, y: each(
+            m, x + torch.sparse.mm((x @ x.t()).to_sparse(), x), y
+        ),
+        "mean by tolist": lambda m, x, y: each(m, x - torch.tensor(x.mean(0).tolist()), y),
+        "view with strides of ones own": lambda m, x, y: each(
+            m, x + ops._reshape_alias.default(x, [x.shape[0], D], [0, 1]), y
+        ),
+        "gumbel over the batch": lambda m, x, y: each(m, x * F.gumbel_softmax(x, dim=0), y),
+        "edges from the batch": lambda m, x, y: (
+            each(m, x, y) * (1 + torch.bucketize(x[:, 0], x[:, 0].sort().values))
+        ),
+    },
+    "others",
+    *ANY,
+    cases=CASES,
+)

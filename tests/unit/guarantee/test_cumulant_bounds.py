@@ -18,8 +18,6 @@ from tightrope.guarantee.loss.pairs import (
     PublicMixturePair,
     SampledGaussianPair,
     approx_pair,
-    fixed_size,
-    laplace,
     points,
     sampled_grid,
 )
@@ -267,7 +265,7 @@ def test_steps_of_a_laplace_law_lie_below_its_density(
 ) -> None:
     pair = LaplacePair(0.7)
     family = LaplaceCumulant(pair, 1)
-    losses, heights = steps_of(laplace, family, tilt, monkeypatch)
+    losses, heights = steps_of(points, family, tilt, monkeypatch)
     log_size = float(family.real(tilt, 30.0)[0][0])
     inner = losses[:-1, None] + np.diff(losses)[:, None] * np.linspace(0.0, 1.0, 9)
     density = pair.inner * np.exp((tilt + 0.5) * inner - 0.5 * pair.top - log_size)
@@ -281,7 +279,7 @@ def test_steps_of_a_fixed_size_law_lie_below_its_density(
 ) -> None:
     rate, mu = 0.3, 1.4
     family = FixedSizeCumulant(FixedSizeGaussianPair(rate, mu), 1)
-    losses, heights = steps_of(fixed_size, family, tilt, monkeypatch)
+    losses, heights = steps_of(points, family, tilt, monkeypatch)
     log_size = float(family.real(tilt, 30.0)[0][0])
     middle = len(heights) // 2
     s = (np.log((np.exp(losses[middle:]) - 1.0 + rate) / rate) + 0.5 * mu * mu) / mu

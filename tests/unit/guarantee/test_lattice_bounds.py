@@ -16,9 +16,10 @@ from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import JumpLaw, infinite_log_mass
 from tightrope.guarantee.loss.lattice.best import best_plan
+from tightrope.guarantee.loss.lattice.blocks import Blocks, _Level
 from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
 from tightrope.guarantee.loss.lattice.law import OneSide, one_side
-from tightrope.guarantee.loss.lattice.plan import plain_plan
+from tightrope.guarantee.loss.lattice.plan import plain_plan, sketch_of
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,
@@ -304,3 +305,34 @@ def test_coarse_epsilons_enclose_the_fine_one(part: Any, delta: float) -> None:
         wide = lattice.epsilon((part,), delta, 10 * share)
         assert wide.lower <= truth.upper and truth.lower <= wide.upper
     assert width > 1e-3
+
+
+# ---- blocks of steps on coarser lattices: what a block does not follow is in its error
+@pytest.mark.parametrize("k", [2, 3])
+def test_blocks_with_more_rare_losses_are_bounded_above_and_dropped_below(k: int) -> None:
+    """sum over j >= k of C(n, j) B^j S^(n-j), the masses being those of the tilted steps."""
+    pair, n = SampledGaussianPair(0.01, 1.5), 40
+    step, rate, ends = 0.05, 0.5, (2.0, 4.0)
+    single = pair.measure("upper", step, rate, ends[0])
+    jump = pair.jumps.measure("upper", step, rate, ends, single.first)
+    blocks = Blocks.__new__(Blocks)
+    blocks.side = "upper"
+    level = _Level(0, n, n, step)
+    found = blocks._log_more_jumps(level, single, jump, k)
+    s, b = math.exp(single.log_scale), math.exp(jump.log_scale)
+    truth = math.fsum(math.comb(n, j) * b**j * s ** (n - j) for j in range(k, n + 1))
+    assert truth <= 1.01 * math.exp(found) <= 3.0 * truth
+    blocks.side = "lower"
+    assert blocks._log_more_jumps(level, single, jump, k) == -math.inf
+
+
+def test_levels_hold_every_step() -> None:
+    pair, count = SampledGaussianPair(1e-4, 0.4), 50_000
+    sketch = sketch_of(((pair, count),))
+    blocks = Blocks(pair, "upper", 20.0, 6.0, sketch, 2e-5, 2, 0, 20.0)
+    lengths = [level.length for level in blocks.levels]
+    assert blocks.levels[0].singles == lengths[0]
+    for before, level in zip(lengths, blocks.levels[1:], strict=False):
+        assert level.blocks * before + level.singles == level.length
+    assert blocks.blocks * lengths[-1] + blocks.rest == count
+    assert np.isclose(float(blocks.block.weights.sum()), 1.0)

@@ -12,7 +12,7 @@ import pytest
 from mpmath import mp, mpf
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.base import Components, Validity
+from tightrope.guarantee.base import Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
@@ -21,6 +21,7 @@ from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss import contour, lattice, profile
 from tightrope.guarantee.loss import contour as integral
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.contour import (
     EpsilonGoal,
     Inverse,

@@ -10,6 +10,7 @@ import pytest
 from mpmath import exp, fsum, mp, mpf
 from scipy.special import ndtr
 
+from tightrope.errors import NotCertified
 from tightrope.numerics import inversion_law
 from tightrope.numerics.inversion import (
     Line,
@@ -19,6 +20,7 @@ from tightrope.numerics.inversion import (
     log_kernel,
     log_peak,
     saddle,
+    saddle_of_level,
 )
 from tightrope.numerics.inversion_law import (
     AbstractFamily,
@@ -27,6 +29,7 @@ from tightrope.numerics.inversion_law import (
     TiltedNodes,
     Wanted,
     layers_of_steps,
+    log1p_complex,
     log_error,
     no_decay,
     tilted_nodes,
@@ -306,7 +309,7 @@ def test_the_tail_of_the_sum_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("x", [0.0, 2.0, 6.0])
-@pytest.mark.parametrize("tolerance", [0.1, 1e-2, 1e-4])
+@pytest.mark.parametrize("tolerance", [0.1, 1e-2, 1e-4, 1e-12])
 def test_coarse_lines_enclose_the_truth(x: float, tolerance: float) -> None:
     """Where aliases and truncation are as large as they may be."""
     line = line_at(x, tolerance)
@@ -380,3 +383,60 @@ def test_an_error_as_large_as_the_mass_leaves_its_logarithm_unknown() -> None:
     found = log_error(shares)
     assert (found[:5] >= -np.log1p(-shares[:5])).all()
     assert found[5] > 1e50
+
+
+# ---- the pieces of the inversion integral, each against slow and obvious code
+
+
+@pytest.mark.parametrize("count", [1, 2, 130, 700, 3001])  # tables of one and of two levels
+def test_transform_of_points_matches_the_plain_sum_within_its_error(count: int) -> None:
+    rng = np.random.default_rng(3)
+    x, log_p = rng.normal(size=(3, 300)), rng.normal(size=(3, 300))
+    log_mass = np.log(np.sum(np.exp(log_p), axis=1))
+    zero = np.zeros((3, 300))
+    nodes = tilted_nodes(x, log_p, (log_mass, np.full(3, 1e-15)), zero, zero, np.zeros(3))
+    got, error = nodes.transform(0.375, count)
+    y = 0.375 * np.arange(count)
+    for row in range(3):
+        weights = np.exp(log_p[row] - log_mass[row])
+        plain = np.exp(1j * np.outer(y, x[row] - nodes.centre[row])) @ weights - 1.0
+        assert np.all(np.abs(got[row] - plain) <= error[row] + 1e-14 * (1.0 + y))
+    assert np.all(got[:, 0] == 0.0)
+
+
+def test_transform_loses_no_digit_at_small_frequencies() -> None:
+    x = np.random.default_rng(4).normal(size=(1, 5000))
+    zero, log_p = np.zeros_like(x), np.full_like(x, -math.log(5000.0))
+    nodes = tilted_nodes(x, log_p, (np.zeros(1), np.zeros(1)), zero, zero, np.zeros(1))
+    step = 2.0**-30
+    got, error = nodes.transform(step, 900)
+    for n in (1, 28, 29, 417, 899):
+        plain = math.fsum(-2.0 * np.sin(0.5 * n * step * (x - nodes.centre))[0] ** 2 / 5000.0)
+        assert abs(got[0, n].real - plain) <= min(error[0, n], 1e-12 * abs(plain))
+
+
+def test_log1p_complex_is_accurate_near_zero_and_far_away() -> None:
+    z = np.array([1e-12 + 1e-13j, -0.5 + 2j, -0.9999 + 0.01j, 5.0 - 3j])
+    np.testing.assert_allclose(log1p_complex(z)[1:], np.log(1 + z)[1:], rtol=1e-13)
+    assert log1p_complex(z)[0].real == pytest.approx(1e-12, rel=1e-9)
+
+
+def test_saddle_searches_agree_with_each_other() -> None:
+    c = saddle_of_level(NORMAL, -60.0)
+    x, log_g, _ = log_estimate(NORMAL, c)
+    assert log_g == pytest.approx(-60.0, abs=0.5)
+    assert saddle(NORMAL, x) == pytest.approx(c, rel=0.02)
+
+
+def test_quick_derivative_matches_a_difference() -> None:
+    c = saddle(NORMAL, 2.0)
+    line = Line(NORMAL, c, 2.0, log_estimate(NORMAL, c)[1])
+    h = 1e-5
+    slope = (line.quick(2.0 + h)[0] - line.quick(2.0 - h)[0]) / (2 * h)
+    assert line.quick(2.0)[1] == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_law_without_decay_is_refused_with_a_reason() -> None:
+    narrow = SumLaw((), mean=0.0, variance=1e-16)
+    with pytest.raises(NotCertified, match="lattice"):
+        Line(narrow, 1.0, 0.5, -1.0)

@@ -105,3 +105,14 @@ def test_orders_out_of_reach_do_not_take_the_answer_with_them() -> None:
     blocks = NoisySGD(RandomAllocationSampling(20, 8), 0.42, 34, relation)
     both = Sequence((blocks, NoisySGD(PoissonSampling(0.015), 1.95, 2, relation)))
     assert 0.0 < account(both).epsilon(1e-9).upper < math.inf
+
+
+@pytest.mark.parametrize("noise", [0.35, 40.0])
+def test_the_smallest_bound_keeps_the_lower_end_that_another_analysis_attains(noise: float) -> None:
+    """It was 0 where the Renyi bound of balls in bins is below that of the attained pairs."""
+    found = account(NoisySGD(BallsInBinsSampling(100), noise, 100))
+    best = found.best(lambda g: g.epsilon(1e-5).upper)
+    assert best.key == "balls-in-bins-renyi" and best.outcome is not None
+    first = account(NoisySGD(PoissonSampling(0.01), noise, 1))  # what one step of them shows
+    assert found.epsilon(1e-5).lower >= first.epsilon(1e-5).lower * (1.0 - 1e-9) > 0.0
+    assert found.delta(0.01).lower >= first.delta(0.01).lower * (1.0 - 1e-9) > 0.0

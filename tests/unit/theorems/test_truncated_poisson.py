@@ -300,3 +300,14 @@ def test_users_of_batches_that_are_always_cut() -> None:
 def test_tails_below_every_number_are_none(n: int, q: float, k: int) -> None:
     """The sum of nothing went on for 1e9 terms."""
     assert binomial_tail(n, q, k) == (0 if n * q < k else 1)
+
+
+def test_a_replaced_record_of_rare_steps_keeps_the_lower_end_of_a_removed_one() -> None:
+    """It was 0 where the pair of a replaced record could not be composed."""
+    rare = TruncatedPoissonSampling(2e-5, 100, 10_000)
+    removed, replaced = (
+        account(NoisySGD(rare, 0.3, 200, who)).epsilon(1e-5)
+        for who in (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
+    )
+    assert removed.lower * (1.0 - 1e-9) <= replaced.lower <= replaced.upper
+    assert replaced.lower > 0.99 * replaced.upper

@@ -37,13 +37,9 @@ def test_small_gradients_pass_flat_clipping_unchanged():
     assert factors[3] == pytest.approx(0.1 * (1 - NORM_ERROR), rel=1e-6)
 
 
-def test_flat_clip_uses_all_parameters_together():
+def test_flat_clip_takes_all_parameters_together_and_per_layer_clip_divides_the_bound():
     squared = torch.tensor([[9.0], [16.0]])
     assert float(FlatClip(1.0).factors(squared)) == pytest.approx(0.2 * (1 - NORM_ERROR), rel=1e-6)
-
-
-def test_per_layer_clip_divides_the_bound():
-    squared = torch.tensor([[9.0], [16.0]])
     factors = PerLayerClip(1.0).factors(squared)
     expected = [1 / math.sqrt(2) / 3, 1 / math.sqrt(2) / 4]
     assert factors[:, 0].tolist() == pytest.approx(expected, rel=1e-3)

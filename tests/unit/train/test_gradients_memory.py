@@ -6,12 +6,9 @@ import weakref
 
 import pytest
 import torch
-from tests.attacks.conftest import executor_of
-from torch import nn
 from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tightrope.train import FlatClip
 from tightrope.train.gradients import batch as bundles
 from tightrope.train.gradients.convolution import Convolution, Patches
 from tightrope.train.gradients.forms import chained_product, chained_total
@@ -134,28 +131,3 @@ def test_sums_in_chains_take_no_more_than_a_few_copies_of_what_is_summed(chain):
     total = (right.double() * factors[:, None].double()).sum(0)
     torch.testing.assert_close(chained_total(right, factors, chain).double(), total, rtol=1e-5,
                                atol=1e-4)  # fmt: skip
-
-
-@pytest.mark.parametrize("padding", [None, 2])
-def test_tables_that_all_examples_read_alike_have_the_gradients_of_each_alone(padding):
-    torch.manual_seed(0)
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(5, 3, padding_idx=padding)
-            self.last = nn.Linear(3, 1)
-
-        def forward(self, x):
-            found = self.table(torch.tensor([[0, 2, 2, 4]]))
-            return self.last((x + found).tanh()).sum((1, 2))
-
-    model, x = Model(), torch.randn(6, 4, 3)
-    executor = executor_of(model, lambda m, x: m(x), x)
-    found, _ = executor.clipped_sum((x,), FlatClip(0.5), len(x))
-    alone = [torch.autograd.grad(model(x[i : i + 1]).sum(), model.parameters()) for i in range(6)]
-    norms = [sum(g.square().sum() for g in each).sqrt() for each in alone]
-    torch.testing.assert_close(found.norms, torch.stack(norms))
-    shrunk = [[g * min(1, 0.5 / n) for g in each] for each, n in zip(alone, norms, strict=True)]
-    for total, parts in zip(found.sums, zip(*shrunk, strict=True), strict=True):
-        torch.testing.assert_close(total, torch.stack(parts).sum(0), rtol=2e-3, atol=1e-5)

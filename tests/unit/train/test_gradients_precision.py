@@ -37,7 +37,7 @@ def losses(model, x, y):
     return functional.cross_entropy(model(x).float(), y, reduction="none")
 
 
-def sums_of(model, clip, *batch, loss=losses):
+def sums_of(model, clip, *batch, loss):
     executor = executor_of(model, loss, *batch)
     return executor.clipped_sum(batch, clip, len(batch[0]))[0]
 
@@ -52,20 +52,20 @@ def in_type(dtype):
     return loss
 
 
-@pytest.mark.parametrize("clip", [FlatClip(1e-3), PerLayerClip(1e-3), AutomaticClip(1e-3, 1e-9)])
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.float16])
-def test_one_example_never_releases_more_than_the_clip_norm(dtype, clip):
-    """Two equal examples release twice one contribution; 40 random draws for each case."""
+def test_one_example_never_releases_more_than_the_clip_norm(dtype):
+    """Two equal examples release twice one contribution; 20 random draws for each clip."""
     torch.manual_seed(0)
-    worst, model = 0.0, network()
-    made = torch.randn(2, 3, 6, 6), torch.randint(0, 5, (2,))
+    model, made = network(), (torch.randn(2, 3, 6, 6), torch.randint(0, 5, (2,)))
     executor = executor_of(model, in_type(dtype), *made)
-    for _ in range(20):
-        for count in (1, 2):
+    for clip in (FlatClip(1e-3), PerLayerClip(1e-3), AutomaticClip(1e-3, 1e-9)):
+        worst = 0.0
+        for draw in range(20):
+            count = 1 + draw % 2
             x = torch.randn(1, 3, 6, 6).repeat(count, 1, 1, 1) * 10 ** torch.randn(1)
             y = torch.randint(0, 5, (1,)).repeat(count)
             worst = max(worst, released(executor.clipped_sum((x, y), clip, 2)[0]) / count)
-    assert 0.99 * clip.sensitivity < worst <= clip.sensitivity
+        assert 0.99 * clip.sensitivity < worst <= clip.sensitivity
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -129,7 +129,7 @@ def forms(generator):
     ]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_forms_agree_with_their_dense_gradients(seed):
     for form in forms(torch.Generator().manual_seed(seed)):
         squares, factors = form.squared_norms(), torch.tensor([0.5, 0.0, 2.0])
@@ -141,10 +141,9 @@ def test_forms_agree_with_their_dense_gradients(seed):
         torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_zeroed_examples_vanish_whatever_they_held(seed):
+def test_zeroed_examples_vanish_whatever_they_held():
     bad = torch.tensor([False, True, False])
-    twins = (forms(torch.Generator().manual_seed(seed)) for _ in range(2))
+    twins = (forms(torch.Generator().manual_seed(0)) for _ in range(2))
     for form, twin in zip(*twins, strict=True):
         clean = twin.weighted_sum(torch.tensor([1.0, 0.0, 1.0]), 3)
         for name in ("values", "a", "g", "x"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.unit.train.conftest import each_loss
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -27,6 +28,7 @@ from tightrope.train.private import private
 from tightrope.train.spending import noise_for
 from tightrope_reproduce.learning.printed_adam import PrintedAdam
 
+RATE = {"learning_rate": 0.1}
 RULES = [
     (noisy_sgd, {"momentum": 0.9}, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
     (noisy_adam, {}, lambda p: torch.optim.Adam(p, lr=0.1)),
@@ -35,24 +37,8 @@ RULES = [
 ]
 
 
-def loss(model, x, y):
-    return cross_entropy(model(x), y, reduction="none")
-
-
-def exact(steps):
-    """Neither clipping nor noise: what is left is the rule."""
-    return {
-        "sampler": FullBatchSampler(),
-        "clip": FlatClip(1e6),
-        "noise": GaussianNoise(0.0),
-        "expected_batch_size": 60,
-        "steps": steps,
-    }
-
-
 def parts(**others):
     return {
-        "learning_rate": 0.1,
         "sampler": PoissonSampler(0.2),
         "clip": FlatClip(1.0),
         "noise": GaussianNoise(1.0),
@@ -61,17 +47,19 @@ def parts(**others):
     } | others
 
 
-def take_all_steps(run):
-    for _ in run:
-        pass
-    return run
+def exact(steps):
+    """Neither clipping nor noise: what is left is the rule."""
+    return parts(
+        sampler=FullBatchSampler(), clip=FlatClip(1e6), noise=GaussianNoise(0.0),
+        expected_batch_size=60, steps=steps,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "extra", "rule"), RULES)
 def test_without_clipping_and_noise_it_is_the_ordinary_rule(make, extra, rule, make_model, data):
     x, y = data
-    run = make(make_model(), data, loss, learning_rate=0.1, **extra, **exact(steps=4))
-    take_all_steps(run)
+    run = make(make_model(), data, each_loss, learning_rate=0.1, **extra, **exact(steps=4))
+    assert len(list(run)) == 4
     model = make_model()
     plain = rule(model.parameters())
     for _ in range(4):
@@ -87,7 +75,7 @@ def test_adam_as_algorithm_2_prints_it(make_model, data):
     x, y = data
     trained, model = make_model(), make_model()
     rule = PrintedAdam(trained.parameters(), lr=0.1)
-    take_all_steps(private(trained, rule, data, loss, **exact(steps=3)))
+    assert len(list(private(trained, rule, data, each_loss, **exact(steps=3)))) == 3
     first = [torch.zeros_like(p) for p in model.parameters()]
     second = [torch.zeros_like(p) for p in model.parameters()]
     for _ in range(3):
@@ -124,25 +112,19 @@ def test_the_correction_removes_the_noise_from_the_second_moment():
     assert float(-weight.detach().mean()) == pytest.approx(1.0, rel=0.1)
 
 
-def test_noisy_adam_subtracts_the_variance_of_the_noise_that_is_added(make_model, data):
-    options = parts(noise=GaussianNoise(2.0), clip=FlatClip(3.0))
-    run = noisy_adam(make_model(), data, loss, correct_noise_bias=True, **options)
+@pytest.mark.parametrize(
+    "noise", [{"noise": GaussianNoise(2.0)}, {"noise": None, "epsilon": 2.0, "delta": 1e-5}]
+)
+@pytest.mark.parametrize("floor", [None, 0.5])
+def test_noisy_adam_subtracts_the_variance_of_the_noise(make_model, data, noise, floor):
+    options = parts(clip=FlatClip(3.0), floor=floor, correct_noise_bias=True, **RATE) | noise
+    run = noisy_adam(make_model(), data, each_loss, **options)
     group = run.optimizer.param_groups[0]
     # a clip of 3 is charged a little more for rounding, and the noise is scaled by that
     assert run.sensitivity_charged > 3.0
-    assert group["noise_variance"] == pytest.approx((2.0 * run.sensitivity_charged / 12) ** 2)
-    assert group["floor"] == pytest.approx(group["noise_variance"] / 100)
-    run = noisy_adam(make_model(), data, loss, correct_noise_bias=True, floor=0.5, **parts())
-    assert run.optimizer.param_groups[0]["floor"] == 0.5
-
-
-def test_the_variance_is_known_too_where_the_noise_is_found_for_a_budget(make_model, data):
-    run = noisy_adam(
-        make_model(), data, loss, learning_rate=0.1, correct_noise_bias=True, records=60,
-        batch_size=12, steps=5, epsilon=2.0, delta=1e-5,
-    )  # fmt: skip
     deviation = run.noise.noise_multiplier * run.sensitivity_charged / 12
-    assert run.optimizer.param_groups[0]["noise_variance"] == pytest.approx(deviation**2)
+    assert group["noise_variance"] == pytest.approx(deviation**2)
+    assert group["floor"] == pytest.approx(floor or deviation**2 / 100)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +136,14 @@ def test_the_variance_is_known_too_where_the_noise_is_found_for_a_budget(make_mo
 )
 def test_corrections_that_cannot_be_made_are_refused(make_model, data, options, words):
     with pytest.raises(InvalidInput, match=words):
-        noisy_adam(make_model(), data, loss, **(parts() | options))
+        noisy_adam(make_model(), data, each_loss, **(parts(**RATE) | options))
 
 
 def test_noise_for_a_budget_allows_exactly_the_steps_asked_for(make_model, data):
     budget, sampler = Budget(2.0, 1e-5), PoissonSampler(0.05)
     noise = noise_for(budget, sampler, steps=400)
     options = parts(sampler=sampler, noise=noise, budget=budget, steps=400)
-    run = noisy_sgd(make_model(), data, loss, **options)
+    run = noisy_sgd(make_model(), data, each_loss, **RATE, **options)
     assert run.ledger.steps_allowed >= 400
     assert run.epsilon(1e-5, steps=400).upper == pytest.approx(2.0, rel=1e-4)
 
@@ -178,7 +160,7 @@ def test_noise_for_a_budget_allows_exactly_the_steps_asked_for(make_model, data)
 )
 def test_a_number_in_the_place_of_a_part_is_explained(make_model, data, wrong, words):
     with pytest.raises(InvalidInput, match=words):
-        noisy_sgd(make_model(), data, loss, **parts(**wrong))
+        noisy_sgd(make_model(), data, each_loss, **RATE, **parts(**wrong))
 
 
 def test_a_batch_size_in_the_place_of_a_rate_is_explained():
@@ -186,16 +168,14 @@ def test_a_batch_size_in_the_place_of_a_rate_is_explained():
         PoissonSampler(256)
 
 
-@pytest.mark.parametrize("make", [noisy_sgd, noisy_adam, noisy_adamw, noisy_adagrad])
-def test_models_that_cannot_be_trained_are_refused(make, make_model, data):
+def test_models_that_cannot_be_trained_are_refused(make_model, data):
     with pytest.raises(InvalidInput, match=r"torch.nn.Module; got function"):
-        make(lambda x: x, data, loss, **parts())
+        noisy_sgd(lambda x: x, data, each_loss, **RATE, **parts())
     with pytest.raises(InvalidInput, match="frozen"):
-        make(make_model().requires_grad_(False), data, loss, **parts())
+        noisy_sgd(make_model().requires_grad_(False), data, each_loss, **RATE, **parts())
 
 
 def test_an_optimizer_that_asks_for_several_gradients_a_step_is_refused(make_model, data):
-    model, options = make_model(), parts()
-    del options["learning_rate"]
+    model = make_model()
     with pytest.raises(InvalidInput, match="LBFGS"):
-        private(model, torch.optim.LBFGS(model.parameters()), data, loss, **options)
+        private(model, torch.optim.LBFGS(model.parameters()), data, each_loss, **parts())

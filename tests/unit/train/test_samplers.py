@@ -26,39 +26,43 @@ from tightrope.train import (
     CyclicSampler,
     FixedSizeSampler,
     FullBatchSampler,
+    GaussianNoise,
     PoissonSampler,
     SeparatedSampler,
     ShuffledSampler,
     TruncatedPoissonSampler,
 )
 
+ADDED, REPLACED = Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE
 MAKERS = {
-    "poisson": lambda **o: PoissonSampler(0.25, **o),
-    "fixed": lambda **o: FixedSizeSampler(8, 32, **o),
-    "truncated": lambda **o: TruncatedPoissonSampler(0.25, 9, 32, **o),
-    "shuffled": lambda **o: ShuffledSampler(5, **o),
-    "cyclic": lambda **o: CyclicSampler(5, **o),
-    "balls": lambda **o: BallsInBinsSampler(5, **o),
-    "full": lambda **o: FullBatchSampler(**o),
-    "cyclic poisson": lambda **o: CyclicPoissonSampler(0.5, 4, **o),
-    "separated": lambda **o: SeparatedSampler(0.1, 3, 4, **o),
+    "poisson": (lambda **o: PoissonSampler(0.25, **o), PoissonSampling(0.25)),
+    "fixed": (lambda **o: FixedSizeSampler(8, 32, **o), FixedSizeSampling(0.25)),
+    "truncated": (
+        lambda **o: TruncatedPoissonSampler(0.25, 9, 32, **o),
+        TruncatedPoissonSampling(0.25, 9, 32),
+    ),
+    "shuffled": (lambda **o: ShuffledSampler(5, **o), ShuffledSampling(5)),
+    "cyclic": (lambda **o: CyclicSampler(5, **o), CyclicSampling(5)),
+    "balls": (lambda **o: BallsInBinsSampler(5, **o), BallsInBinsSampling(5)),
+    "full": (lambda **o: FullBatchSampler(**o), FullBatch()),
+    "cyclic poisson": (
+        lambda **o: CyclicPoissonSampler(0.5, 4, **o),
+        CyclicPoissonSampling(0.5, 4),
+    ),
+    "separated": (lambda **o: SeparatedSampler(0.1, 3, 4, **o), SeparatedSampling(3, 4)),
 }
-DECLARED = {
-    "poisson": PoissonSampling(0.25),
-    "fixed": FixedSizeSampling(0.25),
-    "truncated": TruncatedPoissonSampling(0.25, 9, 32),
-    "shuffled": ShuffledSampling(5),
-    "cyclic": CyclicSampling(5),
-    "balls": BallsInBinsSampling(5),
-    "full": FullBatch(),
-    "cyclic poisson": CyclicPoissonSampling(0.5, 4),
-    "separated": SeparatedSampling(3, 4),
-}
+EPOCHS = pytest.mark.parametrize("name", ["shuffled", "cyclic", "balls"])
+
+
+def made(name, **options):
+    return MAKERS[name][0](**options)
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_batches_are_increasing_indices_of_the_population(name):
-    sampler = MAKERS[name]()
+def test_batches_are_increasing_indices_and_the_sampling_is_declared(name):
+    sampler = made(name)
+    assert sampler.sampling == MAKERS[name][1]
+    assert sampler.process(GaussianNoise(1.5), 7).sampling == MAKERS[name][1]
     for _ in range(12):
         batch = sampler.draw(32)
         assert batch.dtype == np.int64 and (np.diff(batch) > 0).all()
@@ -66,14 +70,9 @@ def test_batches_are_increasing_indices_of_the_population(name):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_each_sampler_declares_its_own_sampling(name):
-    assert MAKERS[name]().sampling == DECLARED[name]
-
-
-@pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("cryptographic", [False, True])
 def test_a_stored_sampler_continues_in_the_middle_of_an_epoch(name, cryptographic):
-    sampler, other = (MAKERS[name](cryptographic=cryptographic, seed=s) for s in (1, 2))
+    sampler, other = (made(name, cryptographic=cryptographic, seed=s) for s in (1, 2))
     for _ in range(7):
         sampler.draw(32)
     other.restore(json.loads(json.dumps(sampler.state())))
@@ -81,9 +80,9 @@ def test_a_stored_sampler_continues_in_the_middle_of_an_epoch(name, cryptographi
         assert np.array_equal(sampler.draw(32), other.draw(32))
 
 
-@pytest.mark.parametrize("name", ["shuffled", "cyclic", "balls"])
+@EPOCHS
 def test_a_private_epoch_is_returned_to_only_while_its_draws_are_kept(name):
-    sampler = MAKERS[name]()
+    sampler = made(name)
     first = [sampler.draw(32) for _ in range(2)]
     kept = sampler.state()
     rest = [sampler.draw(32) for _ in range(3)]
@@ -98,25 +97,22 @@ def test_a_private_epoch_is_returned_to_only_while_its_draws_are_kept(name):
     assert sampler.position == (2 if name == "cyclic" else 0)
 
 
-@pytest.mark.parametrize("name", ["shuffled", "cyclic", "balls"])
+@EPOCHS
 def test_an_epoch_uses_every_record_exactly_once(name):
-    sampler = MAKERS[name]()
+    sampler, epochs = made(name), []
     for _ in range(3):
-        epoch = np.concatenate([sampler.draw(33) for _ in range(5)])
-        assert sorted(epoch) == list(range(33))
-
-
-def test_shuffled_batches_differ_in_size_by_at_most_one_and_move():
-    sampler = ShuffledSampler(5)
-    epochs = [[sampler.draw(33) for _ in range(5)] for _ in range(2)]
-    assert {len(batch) for batch in epochs[0]} == {6, 7}
-    assert not np.array_equal(epochs[0][0], epochs[1][0])
+        epochs.append([sampler.draw(33) for _ in range(5)])
+        assert sorted(np.concatenate(epochs[-1])) == list(range(33))
+    moved = not np.array_equal(epochs[0][0], epochs[1][0])
+    assert moved == (name != "cyclic")
+    if name == "shuffled":
+        assert {len(batch) for batch in epochs[0]} == {6, 7}
 
 
 def test_fixed_size_is_fixed():
     sampler = FixedSizeSampler(8, 32)
     assert {len(sampler.draw(32)) for _ in range(20)} == {8}
-    with pytest.raises(InvalidInput, match="declared for 32"):
+    with pytest.raises(InvalidInput, match="another number of records"):
         sampler.draw(31)
     with pytest.raises(InvalidInput, match="cannot be drawn"):
         FixedSizeSampler(33, 32)
@@ -134,7 +130,7 @@ def test_batches_above_the_cap_lose_records_at_random():
     assert np.abs(counts / draws - rate).max() < 5 * (rate * (1 - rate) / draws) ** 0.5
     assert len(TruncatedPoissonSampler(1.0, 9, 16).draw(16)) == 9
     assert len(TruncatedPoissonSampler(0.5, 0, 16).draw(16)) == 0
-    with pytest.raises(InvalidInput, match="declared for 16"):
+    with pytest.raises(InvalidInput, match="another number of records"):
         sampler.draw(15)
 
 
@@ -171,7 +167,7 @@ def test_a_record_joins_at_most_once_in_a_cycle_and_groups_stay():
 
 @pytest.mark.parametrize("name", ["cyclic poisson", "separated"])
 def test_a_resumed_order_is_the_stored_one(name):
-    sampler, other = MAKERS[name](), MAKERS[name]()
+    sampler, other = made(name), made(name)
     first = [set(sampler.draw(500)) for _ in range(6)]
     other.last(sampler.lasting())
     assert other.go_on_after(6) == 6
@@ -186,16 +182,17 @@ def test_a_resumed_order_is_the_stored_one(name):
         other.last(None)
 
 
-@pytest.mark.parametrize("name", ["fixed", "shuffled", "cyclic"])
-def test_samplers_that_move_others_refuse_add_or_remove(name):
-    assert MAKERS[name]().adjacency is Adjacency.REPLACE_ONE
-    with pytest.raises(InvalidInput, match="move others"):
-        MAKERS[name](adjacency=Adjacency.ADD_OR_REMOVE)
-
-
-def test_balls_in_bins_refuse_neighbours_without_a_theorem():
-    with pytest.raises(InvalidInput, match="No theorem"):
-        BallsInBinsSampler(5, adjacency=Adjacency.REPLACE_ONE)
+@pytest.mark.parametrize(
+    ("name", "own", "other", "words"),
+    [
+        *((n, REPLACED, ADDED, "move others") for n in ("fixed", "shuffled", "cyclic")),
+        ("balls", ADDED, REPLACED, "No theorem"),
+    ],
+)
+def test_neighbours_without_a_theorem_are_refused(name, own, other, words):
+    assert made(name).adjacency is own
+    with pytest.raises(InvalidInput, match=words):
+        made(name, adjacency=other)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan"), None, True])
@@ -214,7 +211,7 @@ def test_extreme_rates_and_the_empty_population():
 def test_one_seed_gives_different_batches_on_different_ranks(name):
     sequences = []
     for rank in range(3):
-        sampler = MAKERS[name](seed=4)
+        sampler = made(name, seed=4)
         sampler.for_rank(rank)
         sequences.append([tuple(sampler.draw(64)) for _ in range(3)])
     assert sequences[0] != sequences[1] != sequences[2] != sequences[0]

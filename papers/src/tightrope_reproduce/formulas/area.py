@@ -8,7 +8,7 @@ Validity: exact (closed forms); enclosure (`of_tradeoff`).
 Source: derived here (used for Fig. 9 of arXiv:2008.06529).
 Error: closed forms to 8 ulp. `of_tradeoff` refines its mesh until the two rules differ by at most
     `tolerance`, or raises NotCertified.
-Vectors: tests/unit/guarantee/test_renyi_regions.py.
+Vectors: tests/unit/reproduce/test_renyi_formulas.py.
 """
 
 from __future__ import annotations

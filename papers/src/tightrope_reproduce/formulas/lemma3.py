@@ -8,7 +8,7 @@ Conditions: order > 1, gamma >= 0, 0 <= type_i <= 1.
 Validity: bound (lower): any finite set of eps gives a valid one.
 Source: Lemma 3, (43) of arXiv:2008.06529.
 Error: the supremum is approached from below by a scan in ln(1 + eps) and zooming, to about 1e-10.
-Vectors: tests/unit/guarantee/test_renyi_regions.py (against `regions.type_ii`).
+Vectors: tests/unit/reproduce/test_renyi_formulas.py (against `regions.type_ii`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import final
 
 from tightrope.guarantee import approx
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_probability, check_real

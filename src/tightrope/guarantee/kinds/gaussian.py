@@ -9,8 +9,9 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee import gaussian as profile
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import group_mu
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 from tightrope.process import Adjacency

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from tightrope.guarantee.approx import group as approx_group
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import DerivedGuarantee, Guarantee
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
@@ -23,7 +23,7 @@ _BEYOND = 1e-7  # of where two lines meet
 
 @final
 @dataclass(frozen=True)
-class GroupGuarantee(Guarantee):
+class GroupGuarantee(DerivedGuarantee):
     """`inner` for a group of `size` records, through the chain of one-record neighbours."""
 
     inner: Guarantee
@@ -40,10 +40,6 @@ class GroupGuarantee(Guarantee):
     def records(self) -> int:
         """Replacing one record is one unit, though the chain has two links."""
         return self.inner.records * (1 if self.relation else self.size)
-
-    @property
-    def validity(self) -> Validity:  # type: ignore[override]
-        return Validity.BOUND
 
     @property
     def two_sided(self) -> bool:
@@ -64,7 +60,11 @@ class GroupGuarantee(Guarantee):
         return self._most_delta(epsilon) <= delta
 
     def _most_delta(self, epsilon: float) -> float:
-        return min(self._chain_delta(epsilon), self._flat_delta(epsilon))
+        most, inner = self._chain_delta(epsilon), self.inner
+        if isinstance(inner, ApproxGuarantee) and inner.level < math.inf:  # at its own level
+            whole = ApproxGuarantee(*approx_group(inner.level, inner.failure, self.size))
+            most = min(most, whole.delta(epsilon).upper)
+        return most
 
     def _chain_delta(self, epsilon: float) -> float:
         each = over_down(epsilon, self.size)
@@ -74,14 +74,6 @@ class GroupGuarantee(Guarantee):
         log_one = math.log(one)
         rounding = 4.0 * ULP * (1.0 - log_one)
         return math.exp(min(log_one + self._log_growth(each) + rounding, 0.0))
-
-    def _flat_delta(self, epsilon: float) -> float:
-        """The bound that one (epsilon, delta) pair gives for the group at its own level."""
-        inner = self.inner
-        if not isinstance(inner, ApproxGuarantee) or inner.level == math.inf:
-            return 1.0
-        whole = approx_group(inner.level, inner.failure, self.size)
-        return ApproxGuarantee(*whole).delta(epsilon).upper
 
     def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)

@@ -11,11 +11,12 @@ from typing import final
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee import tradeoff
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import group_mu
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
+    Components,
     infinite_log_mass,
     largest_loss,
 )
@@ -100,31 +101,29 @@ class LossGuarantee(Guarantee):
         """Kept: the choice of the best, its reader and the second look ask for the same answer."""
         d = check_delta(delta)
         if d not in self._epsilons:
-            self._epsilons[d] = self._found_epsilon(d)
+            found = self._closest(
+                lambda: profile.worst_epsilon(self.orders, d),
+                lambda other: other.epsilon(d),
+                lambda other, most: other.proves(most, d),
+            )
+            shown = self._shown(found, lambda orders: profile.worst_epsilon(orders, d))
+            self._epsilons[d] = shown
         return self._epsilons[d]
 
     @cached_property
     def _epsilons(self) -> dict[float, Interval]:
         return {}
 
-    def _found_epsilon(self, delta: float) -> Interval:
-        found = self._closest(
-            lambda: profile.worst_epsilon(self.orders, delta),
-            lambda other: other.epsilon(delta),
-            lambda other, most: other.proves(most, delta),
-        )
-        return self._shown(found, lambda: profile.worst_epsilon(self.attained, delta))
-
     def _one_delta(self, epsilon: float) -> Interval:
         found = self._of_orders(epsilon)
-        return self._shown(found, lambda: profile.worst_delta(self.attained, epsilon))
+        return self._shown(found, lambda orders: profile.worst_delta(orders, epsilon))
 
-    def _shown(self, found: Interval, of_attained: Callable[[], Interval]) -> Interval:
+    def _shown(self, found: Interval, of: Callable[[tuple[Components, ...]], Interval]) -> Interval:
         """The answer with the lower end that two data sets attain, where known or better."""
         exact = self.validity is Validity.EXACT
         if not self.attained or (exact and found.relative_width <= _WIDE):
             return found
-        least = _proved_below(of_attained)
+        least = _proved_below(self.attained, of)
         least = max(least, found.lower) if exact else least
         return Interval(min(least, found.upper), found.upper)
 
@@ -164,8 +163,12 @@ class LossGuarantee(Guarantee):
 
     def _one_renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""
-        order = check_order(order)
-        return Interval.worst([_renyi_of(components, order) for components in self.orders])
+        order, found = check_order(order), []
+        for components in self.orders:
+            parts = [(renyi(pair, order), count) for pair, count in components]
+            lower, upper = (sum(n * float(ends[i]) for ends, n in parts) for i in (0, 1))
+            found.append(Interval(lower * (1 - 1e-14), upper * (1 + 1e-14)))
+        return Interval.worst(found)
 
     def _one_tradeoff(self, type_i: float) -> Interval:
         """The curve by lattice laws kept from one question to the next, sharpened where needed."""
@@ -242,17 +245,12 @@ def _most(components: Components, epsilon: float) -> float:
     return min(1.0, max(0.0, -(math.expm1(finite) + math.expm1(-gap)) * (1 + 1e-14)))
 
 
-def _proved_below(attained: Callable[[], Interval]) -> float:
-    """The lower end that attained pairs prove; 0 where they are out of reach."""
+def _proved_below(
+    attained: tuple[Components, ...], of: Callable[[tuple[Components, ...]], Interval]
+) -> float:
+    """The lower end that attained pairs prove, each order alone if need be; 0 out of reach."""
     try:
-        return attained().lower
+        return of(attained).lower
     except NotCertified:
-        return 0.0
-
-
-def _renyi_of(components: Components, order: float) -> Interval:
-    lower = upper = 0.0
-    for pair, count in components:
-        low, high = renyi(pair, order)
-        lower, upper = lower + count * float(low), upper + count * float(high)
-    return Interval(lower * (1 - 1e-14), upper * (1 + 1e-14))
+        alone = [(order,) for order in attained] if len(attained) > 1 else []
+        return max((_proved_below(order, of) for order in alone), default=0.0)

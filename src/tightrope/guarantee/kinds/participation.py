@@ -31,9 +31,10 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee import gaussian as profile
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import Direction, SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency

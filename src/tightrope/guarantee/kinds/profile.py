@@ -10,7 +10,8 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.pairs import DiscretePair
 from tightrope.guarantee.tradeoff import invert
 from tightrope.numerics.interval import Interval

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.errors import DoesNotApply, InvalidInput, NotCertified
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.renyi.best import best_delta, best_epsilon
 from tightrope.guarantee.renyi.kernel import checked_gamma, rounded_up
 from tightrope.guarantee.renyi.regions import type_ii_of_curve
@@ -183,11 +183,8 @@ class TabulatedCurve:
     def __call__(self, orders: FloatArray) -> FloatArray:
         z, known = np.asarray(orders, dtype=np.float64) - 1.0, self.orders - 1.0
         chord = np.interp(z, np.append(0.0, known), np.append(0.0, known * self.gammas)) / z
-        value = np.minimum(rounded_up(chord), self._next_gamma(z, known))
-        return np.where(z > known[-1], np.inf, value)
-
-    def _next_gamma(self, z: FloatArray, known: FloatArray) -> FloatArray:
-        return np.append(self.gammas, np.inf)[np.searchsorted(known, z)]
+        next_gamma = np.append(self.gammas, np.inf)[np.searchsorted(known, z)]
+        return np.where(z > known[-1], np.inf, np.minimum(rounded_up(chord), next_gamma))
 
 
 # ---- Renyi DP for a range of orders: the moments accountant's view

@@ -6,17 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import DerivedGuarantee, Guarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.tradeoff import Profile
 from tightrope.numerics.interval import Interval
-from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_real
 
 
 @final
 @dataclass(frozen=True)
-class StoppedGuarantee(Guarantee):
+class StoppedGuarantee(DerivedGuarantee):
     """(epsilon(share * delta), delta) of `inner`; see `theorems.stopping_times` for what it says.
 
     It speaks about the runs that stop in one range of lengths: their Renyi divergence is not
@@ -25,18 +24,6 @@ class StoppedGuarantee(Guarantee):
 
     inner: Guarantee
     share: float
-
-    @property
-    def adjacency(self) -> Adjacency:  # type: ignore[override]
-        return self.inner.adjacency
-
-    @property
-    def records(self) -> int:
-        return self.inner.records
-
-    @property
-    def validity(self) -> Validity:  # type: ignore[override]
-        return Validity.BOUND
 
     def _one_epsilon(self, delta: float) -> Interval:
         return self.inner.epsilon(self.share * float(check_delta(delta)) * (1 - 1e-15))
@@ -78,7 +65,7 @@ def _over(share: float, delta: Interval) -> Interval:
 
 @final
 @dataclass(frozen=True)
-class FailingGuarantee(Guarantee):
+class FailingGuarantee(DerivedGuarantee):
     """Renyi DP unless one of some (epsilon, delta) releases fails.
 
     Statement: the worst (e0, d0)-DP pair gives everything away with probability d0 and is the worst
@@ -92,18 +79,6 @@ class FailingGuarantee(Guarantee):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "failure", check_delta(self.failure, "failure"))
-
-    @property
-    def adjacency(self) -> Adjacency:  # type: ignore[override]
-        return self.inner.adjacency
-
-    @property
-    def records(self) -> int:
-        return self.inner.records
-
-    @property
-    def validity(self) -> Validity:  # type: ignore[override]
-        return Validity.BOUND
 
     def _one_delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon", low=0.0)

@@ -357,11 +357,7 @@ def sum_law(components: tuple[tuple[AbstractLossPair, int], ...]) -> SumLaw:
             variance += count * mu * mu
         elif count > 0:
             parts[pair] = parts.get(pair, 0) + count
-    return SumLaw(_families(parts), 0.5 * variance, variance)
-
-
-def _families(parts: dict[AbstractLossPair, int]) -> tuple[AbstractFamily, ...]:
-    """One law for each pair, or for several that are `joint`, those of like strength together."""
+    # one law for each pair, or for several that are `joint`, those of like strength together
     families = [law_of(pair, n) for pair, n in parts.items() if pair.joint is None]
     for members in joint_members(parts.items()):
         members.sort(key=lambda member: member[0].strength[0])
@@ -371,7 +367,7 @@ def _families(parts: dict[AbstractLossPair, int]) -> tuple[AbstractFamily, ...]:
                 families.append(law_of(pairs[0], counts[0]))
             else:
                 families.append(type(pairs[0]).joint_cumulant(pairs, counts))
-    return tuple(families)
+    return SumLaw(tuple(families), 0.5 * variance, variance)
 
 
 def joint_members(

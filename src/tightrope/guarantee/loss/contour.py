@@ -255,8 +255,13 @@ def _beside(
     """The smallest epsilon where infinite losses take this share of delta."""
     slack = 8.0 * UNIT * (abs(log_target) * (1.0 + 2.0 * share) + 4.0 + 4.0 * share) / (1.0 - share)
     goal = EpsilonGoal(log_target + math.log1p(-share), relative_width, slack)
-    whole = partial(_invert_whole, held, goal, both)
-    return _first(held, whole, partial(_invert_without_rare, held, goal))
+
+    def without(limit: Limit) -> Read:
+        law, missing = without_rare(held, goal.log_target, goal.relative_width)
+        inverse = Inverse(law, missing, goal, limit, max(FINE, _COARSE * goal.relative_width))
+        return inverse.solve(inverse.start), None
+
+    return _first(held, partial(_invert_whole, held, goal, both), without)
 
 
 def _invert_whole(held: Components, goal: EpsilonGoal, both: bool, limit: Limit) -> Read:
@@ -272,13 +277,6 @@ def _invert_whole(held: Components, goal: EpsilonGoal, both: bool, limit: Limit)
         if at_zero.upper <= goal.log_target - goal.slack:
             return Interval(0.0, 0.0), None
     return inverse.solve(x), inverse.line
-
-
-def _invert_without_rare(held: Components, goal: EpsilonGoal, limit: Limit) -> Read:
-    """The smallest epsilon >= 0, from a law without losses too rare to matter."""
-    law, missing = without_rare(held, goal.log_target, goal.relative_width)
-    inverse = Inverse(law, missing, goal, limit, max(FINE, _COARSE * goal.relative_width))
-    return inverse.solve(inverse.start), None
 
 
 def trivially_zero(components: Components, log_target: float) -> bool:
@@ -375,7 +373,8 @@ def _line(
     tolerance: float,
     both: bool,
 ) -> Line:
-    also = _at_reverse(x, guess) if both else None
+    # for the other order: delta(-eps) to a share of e^-eps delta
+    also = SaddleReading(-x, guess - x + _SHARE) if both else None
     try:
         return Line(law, c, x, guess, tolerance, caution, limit, also)
     except OverflowError as error:
@@ -401,11 +400,6 @@ def are_reversed(one: Components, other: Components) -> bool:
     for pair, count in other:
         there[pair] += count
     return turned == there
-
-
-def _at_reverse(epsilon: float, log_delta: float) -> SaddleReading:
-    """The point where a line is read for the other order: delta(-eps) to e^-eps delta."""
-    return SaddleReading(-epsilon, log_delta - epsilon + _SHARE)
 
 
 def log_reverse(line: Line, epsilon: float) -> float:

@@ -27,7 +27,6 @@ import numpy as np
 from tightrope.guarantee.gaussian import compose_mu
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components, Group, Side
 from tightrope.guarantee.loss.pairs.gaussian import GaussianPair
-from tightrope.validate import FloatArray
 
 _MARGIN = 1e-14  # rounding of a sum of squares
 
@@ -77,16 +76,11 @@ def _cut(members: Group, parts: int, by: int) -> list[Group]:
     members = sorted(members, key=lambda member: member[0].strength[by])
     sizes = np.array([pair.strength[by] for pair, _ in members])
     counts = np.array([n for _, n in members], dtype=np.float64)
-    shares = _shares(sizes, counts)
+    gaps = np.sqrt(counts[:-1] * sizes[1:] * np.diff(sizes))
+    along = np.append(0.0, np.cumsum(gaps))
+    shares = along / along[-1] if along[-1] > 0.0 else along  # the place of each, from 0 to 1
     place = np.minimum((parts * shares).astype(int), parts - 1)
     return [
         [member for member, at in zip(members, place, strict=True) if at == part]
         for part in sorted(set(place.tolist()))
     ]
-
-
-def _shares(sizes: FloatArray, counts: FloatArray) -> FloatArray:
-    """The place of each size between 0 and 1."""
-    gaps = np.sqrt(counts[:-1] * sizes[1:] * np.diff(sizes))
-    along = np.append(0.0, np.cumsum(gaps))
-    return np.asarray(along / along[-1] if along[-1] > 0.0 else along)

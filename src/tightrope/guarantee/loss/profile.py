@@ -164,12 +164,6 @@ def _between(
     return Interval(min(least, upper), upper)
 
 
-def _is_enough(components: Components, reached: tuple[float, float]) -> bool:
-    """Is what was proved so close that a lattice of very many steps is not worth its seconds?"""
-    many = sum(count for _, count in components) > _MANY
-    return many and Interval(*reached).relative_width < _CLOSE
-
-
 def _with_reached(other: Callable[[], Interval], problem: NotCertified) -> Interval:
     """The intersection of what the other method proves and what the first had proved."""
     if problem.reached is None:
@@ -222,8 +216,10 @@ def _epsilon_and_reverse(
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified as problem:
-        if problem.reached is not None and _is_enough(components, problem.reached):
-            return Interval(*problem.reached), 0.0
+        if problem.reached is not None and sum(count for _, count in components) > _MANY:
+            reached = Interval(*problem.reached)
+            if reached.relative_width < _CLOSE:  # a lattice of so many steps takes seconds
+                return reached, 0.0
         groups = _groups(components)
         if groups is None and len(components) > MAX_KINDS:
             return _with_reached(lambda: _epsilon_of_sum(components, delta), problem), 0.0

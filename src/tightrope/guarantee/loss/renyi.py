@@ -96,8 +96,11 @@ def renyi_by_cells(pair: AbstractLossPair, order: float) -> Interval:
     order = check_order(order)
     if pair.infinite_mass > 0.0:
         return renyi_of_endless(pair, order)
-    if len(pair.parts) > 1:
-        return _of_parts(pair, order)
+    if len(pair.parts) > 1:  # e^{(order-1) D} - 1 is the mean of the parts'
+        found = [(math.log(w), renyi_by_cells(part, order)) for w, part in pair.parts]
+        ends = ([(w, part.lower) for w, part in found], [(w, part.upper) for w, part in found])
+        logs = [np.array([w + _log_expm1((order - 1.0) * x) for w, x in end]) for end in ends]
+        return _divergence(logs[0], logs[1], order)
     below, above = (pair.divergence_terms(order, way) for way in (-1.0, 1.0))
     if below is None or above is None:
         cells = _cells(pair, _reach(pair, order))
@@ -119,14 +122,6 @@ def renyi_of_endless(pair: AbstractLossPair, order: float) -> Interval:
     return Interval(min(lower, upper), upper)
 
 
-def _of_parts(pair: AbstractLossPair, order: float) -> Interval:
-    """e^{(order-1) D} - 1 is the mean of the parts'."""
-    found = [(math.log(w), renyi_by_cells(part, order)) for w, part in pair.parts]
-    below = np.array([w + _log_expm1((order - 1.0) * part.lower) for w, part in found])
-    above = np.array([w + _log_expm1((order - 1.0) * part.upper) for w, part in found])
-    return _divergence(below, above, order)
-
-
 def _log_expm1(value: float) -> float:
     if value == 0.0:
         return -math.inf
@@ -135,15 +130,14 @@ def _log_expm1(value: float) -> float:
 
 def _divergence(below: FloatArray, above: FloatArray, order: float) -> Interval:
     """ln(1 + sum)/(order - 1)."""
-    lower, upper = (_log1p_exp(float(np.logaddexp.reduce(x))) for x in (below, above))
+    lower, upper = (
+        max(value, 0.0) + math.log1p(math.exp(-abs(value)))
+        for value in (float(np.logaddexp.reduce(x)) for x in (below, above))
+    )
     scale = 1.0 / (order - 1.0)
     return Interval(
         scale * lower * (1.0 - _ROUNDING), scale * max(upper, lower) * (1.0 + _ROUNDING)
     )
-
-
-def _log1p_exp(value: float) -> float:
-    return math.log1p(math.exp(value)) if value < 0.0 else value + math.log1p(math.exp(-value))
 
 
 def _edges(pair: AbstractLossPair, order: float) -> FloatArray:

@@ -95,8 +95,10 @@ def _best(
     worst: float,
     limits: tuple[float, float],
 ) -> Best:
-    search = _Search(curve, target, worst)
-    low, high = _log_range(limits)
+    lowest, highest = (float(check_order(limit)) for limit in limits)
+    if lowest > highest:
+        raise InvalidInput(f"lowest={lowest} exceeds highest={highest}; swap them.")
+    search, low, high = _Search(curve, target, worst), math.log(lowest - 1), math.log(highest - 1)
     search.look(np.linspace(low, high, _SCAN), read(ROUTES["lemma1"]))  # cheap: where to look
     if not math.isfinite(search.center):
         search.look(np.linspace(low, high, _FINE_SCAN), read(ROUTES["lemma1"]))
@@ -106,25 +108,15 @@ def _best(
     for _ in range(3):
         search.look(_around(search.center, width, low, high), read(ROUTES["lemma1"]))
         width *= 2.0 / (_ZOOM - 1)
-    best = search.finish(read(route_named(route)), 64.0 * width, low, high)
-    return min(best, _at_listed_orders(search, read(route_named(route)), low, high))
-
-
-def _at_listed_orders(search: _Search, conversion: Conversion, low: float, high: float) -> Best:
-    """A table is tight at its own orders, which the zoom only approaches."""
-    listed = getattr(search.curve, "orders", None)
+    conversion = read(route_named(route))
+    best = search.finish(conversion, 64.0 * width, low, high)
+    listed = getattr(curve, "orders", None)
     if listed is None:
-        return Best(search.worst, math.inf)
+        return best
+    # a table is tight at its own orders, which the zoom only approaches
     log_z = np.log(np.asarray(listed, dtype=np.float64) - 1.0)
     search.look(log_z[(log_z >= low) & (log_z <= high)], conversion)
-    return Best(search.bound, search.order)
-
-
-def _log_range(limits: tuple[float, float]) -> tuple[float, float]:
-    lowest, highest = (float(check_order(limit)) for limit in limits)
-    if lowest > highest:
-        raise InvalidInput(f"lowest={lowest} exceeds highest={highest}; swap them.")
-    return math.log(lowest - 1.0), math.log(highest - 1.0)
+    return min(best, Best(search.bound, search.order))
 
 
 def _around(center: float, width: float, low: float, high: float) -> FloatArray:
@@ -218,43 +210,30 @@ def _upper(conversion: Callable[..., Any], sides: int) -> Conversion:
 
 
 _ASOODEH = "Asoodeh et al. 2021, arXiv:2008.06529"
+_TWO, _ONE = ((_upper(optimal_epsilon, n), _upper(optimal_delta, n)) for n in (2, 1))
+_PROVED = "made two-sided (docs/theorems/renyi_two_sided.md)"
+_BALLE, _MIRONOV = "Balle et al. 2020, arXiv:1905.09982", "Mironov 2017, arXiv:1702.07476"
+_LEMMA_1 = (lemma1_epsilon, lemma1_delta)
 
 ROUTES: dict[str, Route] = {
-    "optimal": Route(
-        "optimal, both directions",
-        "exact",
-        f"{_ASOODEH}, Theorem 3, made two-sided (docs/theorems/renyi_two_sided.md)",
-        _upper(optimal_epsilon, 2),
-        _upper(optimal_delta, 2),
-    ),
-    "one_sided": Route(
-        "optimal, one direction (Theorem 3)",
-        "upper bound",
-        f"{_ASOODEH}, Theorem 3",
-        _upper(optimal_epsilon, 1),
-        _upper(optimal_delta, 1),
-    ),
-    "lemma1": Route(
-        "closed form (Lemma 1)",
-        "upper bound",
-        f"{_ASOODEH}, Lemma 1",
-        lemma1_epsilon,
-        lemma1_delta,
-    ),
-    "balle": Route(
-        "best constant (Balle et al.)",
-        "upper bound",
-        "Balle et al. 2020, arXiv:1905.09982, Theorem 21",
-        balle_epsilon,
-        balle_delta,
-    ),
-    "classical": Route(
-        "classical (Theorem 1)",
-        "upper bound",
-        "Mironov 2017, arXiv:1702.07476, Proposition 3",
-        classical_epsilon,
-        classical_delta,
-    ),
+    key: Route(name, "exact" if key == "optimal" else "upper bound", source, *conversions)
+    for key, name, source, conversions in (
+        ("optimal", "optimal, both directions", f"{_ASOODEH}, Theorem 3, {_PROVED}", _TWO),
+        ("one_sided", "optimal, one direction (Theorem 3)", f"{_ASOODEH}, Theorem 3", _ONE),
+        ("lemma1", "closed form (Lemma 1)", f"{_ASOODEH}, Lemma 1", _LEMMA_1),
+        (
+            "balle",
+            "best constant (Balle et al.)",
+            f"{_BALLE}, Theorem 21",
+            (balle_epsilon, balle_delta),
+        ),
+        (
+            "classical",
+            "classical (Theorem 1)",
+            f"{_MIRONOV}, Proposition 3",
+            (classical_epsilon, classical_delta),
+        ),
+    )
 }
 
 

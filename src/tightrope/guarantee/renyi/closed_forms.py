@@ -25,7 +25,6 @@ import numpy as np
 
 from tightrope.guarantee.renyi.kernel import (
     TINY,
-    ULP,
     checked_delta,
     checked_epsilon,
     checked_gamma,
@@ -38,6 +37,7 @@ from tightrope.guarantee.renyi.kernel import (
     softplus,
 )
 from tightrope.numerics.arrays import elementwise
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 

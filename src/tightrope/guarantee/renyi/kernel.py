@@ -156,7 +156,7 @@ def softplus(x: FloatArray) -> FloatArray:
 #     cancel, and take all of the accuracy with it.
 # Error: |error of ln chi| <= the returned slack: 3 ulp of (4 + |ln p| + z u + |ln chi|). It
 #     covers relative errors of 4 ulp in u, v, p and 1-q.
-# Vectors: tests/unit/guarantee/test_renyi_binary.py.
+# Vectors: tests/unit/guarantee/test_renyi_kernel.py.
 _NOTHING = 1e-17  # z chi and z gamma up to this make no difference between chi and gamma
 _LARGEST_POWER = 600.0  # a power of e, beyond which it might overflow
 

@@ -7,6 +7,7 @@ other unknowns. Each section states what it computes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,6 @@ from tightrope.guarantee.renyi.closed_forms import (
 from tightrope.guarantee.renyi.kernel import (
     SMALLEST_DELTA,
     TINY,
-    ULP,
     checked_delta,
     checked_epsilon,
     checked_gamma,
@@ -35,6 +35,7 @@ from tightrope.guarantee.renyi.kernel import (
     softplus,
 )
 from tightrope.numerics.arrays import Enclosure, Indices, elementwise, increasing_root, verified
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 _LARGEST = 1e100  # beyond it a divergence is as good as infinite
@@ -202,7 +203,12 @@ def _inner_optimum(problem: Stationarity, start: FloatArray | None) -> Optimum:
     pair = pair_at(w, problem)
     slope = slope_at(pair, problem)
     step = 3.0 * slope.slack / np.maximum(slope.derivative, TINY) + 4.0 * ULP * np.abs(w)
-    w, rising = verified(w, np.minimum(step, 1.0), lambda x, i: _rises(x, problem.at(i)))
+
+    def rises(x: FloatArray, i: Indices) -> NDArray[np.bool_]:
+        there = slope_at(pair_at(x, problem.at(i)), problem.at(i))
+        return np.asarray(there.sign >= there.slack)
+
+    w, rising = verified(w, np.minimum(step, 1.0), rises)
     pair = pair_at(w, problem)
     value = log_chi(pair.log_p, pair.u, pair.log_not_q, pair.v, problem.z)
     slack = log_chi_slack(pair.log_p, pair.u, problem.z, value)
@@ -226,11 +232,6 @@ def _stationary_logit(problem: Stationarity, start: FloatArray | None) -> FloatA
         start = -np.log1p(-np.expm1(-problem.eps) * (problem.room / problem.delta))
     unbounded = np.full_like(start, np.inf)
     return increasing_root(sign, start, -unbounded, unbounded)
-
-
-def _rises(w: FloatArray, problem: Stationarity) -> Any:
-    slope = slope_at(pair_at(w, problem), problem)
-    return slope.sign >= slope.slack
 
 
 def _tangent_loss(pair: Pair, slope: Slope, problem: Stationarity, value: FloatArray) -> FloatArray:
@@ -481,18 +482,14 @@ def _small_test(
     with np.errstate(under="ignore", invalid="ignore", divide="ignore", over="ignore"):
         s = U * U
         excess = s / 6.0 * (1.0 + s / 20.0 * (1.0 + s / 42.0 * (1.0 + s / 72.0)))
-        right = 2.0 * z * np.sinh(0.5 * U) ** 2 + excess + (1.0 + excess) * _coth_excess(z * U)
+        t = np.minimum(z * U, 0.5) ** 2  # t coth(t) - 1 of z U, to nine digits
+        series = t * (1 / 3 - t * (1 / 45 - t * (2 / 945 - t * (1 / 4725 - t * (2 / 93555)))))
+        far = np.maximum(z * U, 0.5)
+        coth = np.where(z * U < 0.5, series, far / np.tanh(far) - 1.0)
+        right = 2.0 * z * np.sinh(0.5 * U) ** 2 + excess + (1.0 + excess) * coth
         left = (1.0 + z) * np.expm1(np.maximum(U - gap, 0.0))
         total = np.maximum(left + right, TINY)
         return (left - right) / total, 3.0 * (1.0 + z) * slack / total
-
-
-def _coth_excess(t: FloatArray) -> FloatArray:
-    """t coth(t) - 1 to nine digits."""
-    s = np.minimum(t, 0.5) ** 2
-    series = s * (1 / 3 - s * (1 / 45 - s * (2 / 945 - s * (1 / 4725 - s * (2 / 93555)))))
-    far = np.maximum(t, 0.5)
-    return np.asarray(np.where(t < 0.5, series, far / np.tanh(far) - 1.0))
 
 
 # ---- The inverses: epsilon and delta
@@ -567,7 +564,8 @@ class _Target:
 
 def _epsilon_one_sided(z: FloatArray, gamma: FloatArray, d: FloatArray) -> Enclosure:
     bound = lemma1_epsilon_upper(z, gamma, d)
-    free = _free_of_epsilon(z, gamma, d)
+    at_zero = optimum(z, np.zeros_like(z), d).lower  # (0, delta)-DP may follow already
+    free = _Target(z, gamma).reached(at_zero, np.arange(z.size)) & _solvable(gamma)
     lower, upper = np.where(np.isinf(bound), np.inf, 0.0), np.where(free, 0.0, bound)
     todo = np.flatnonzero((upper > 0.0) & np.isfinite(bound) & (d > 0.0) & _solvable(gamma))
     if todo.size:
@@ -575,35 +573,44 @@ def _epsilon_one_sided(z: FloatArray, gamma: FloatArray, d: FloatArray) -> Enclo
     return Enclosure(lower, upper)
 
 
-def _free_of_epsilon(z: FloatArray, gamma: FloatArray, d: FloatArray) -> NDArray[np.bool_]:
-    """The levels from which (0, delta)-DP already follows."""
-    at_zero = optimum(z, np.zeros_like(z), d).lower
-    return _Target(z, gamma).reached(at_zero, np.arange(z.size)) & _solvable(gamma)
+At = Callable[[FloatArray, Indices], tuple[Optimum, FloatArray]]  # and its slope in the unknown
+
+
+def _solved(
+    at: At, target: _Target, start: FloatArray, least: float, smallest: float
+) -> tuple[FloatArray, Any, FloatArray, Any]:
+    """The unknown >= least with ln chi = target, from below and above, and where they hold."""
+
+    def residual(x: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray]:
+        best, slope = at(x, i)
+        return 0.5 * (best.lower + best.upper) - target.value[i], slope
+
+    lowest = np.full_like(start, least)
+    found = increasing_root(residual, start, lowest, start, smallest=smallest)
+    best, slope = at(found, np.arange(start.size))
+    doubt = best.upper - best.lower + target.slack
+    rounding = found if smallest < 1.0 else 1.0 + np.abs(found)
+    step = doubt / np.maximum(slope, 1e-300) + 2.0 * ULP * rounding
+    upper, high = verified(found, step, lambda x, i: target.reached(at(x, i)[0].lower, i))
+    lower, low = verified(
+        found,
+        -step,
+        lambda x, i: (x <= least) | target.missed(at(np.maximum(x, least), i)[0].upper, i),
+    )
+    return lower, low, upper, high
 
 
 def _solve_epsilon(
     z: FloatArray, gamma: FloatArray, d: FloatArray, bound: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    target, warm = _Target(z, gamma), np.full_like(z, np.nan)
+    warm = np.full_like(z, np.nan)
 
-    def at(eps: FloatArray, i: Indices) -> Optimum:
+    def at(eps: FloatArray, i: Indices) -> tuple[Optimum, FloatArray]:
         best = optimum(z[i], eps, d[i], None if np.isnan(warm[i]).any() else warm[i])
         warm[i] = best.logit
-        return best
+        return best, best.by_eps
 
-    def residual(eps: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray]:
-        best = at(eps, i)
-        return 0.5 * (best.lower + best.upper) - target.value[i], best.by_eps
-
-    everything = np.arange(z.size)
-    found = increasing_root(residual, bound, np.zeros_like(z), bound, smallest=1e-100)
-    best = at(found, everything)
-    doubt = best.upper - best.lower + target.slack
-    step = doubt / np.maximum(best.by_eps, 1e-300) + 2.0 * ULP * found
-    upper, high = verified(found, step, lambda e, i: target.reached(at(e, i).lower, i))
-    lower, low = verified(
-        found, -step, lambda e, i: (e <= 0.0) | target.missed(at(np.maximum(e, 0.0), i).upper, i)
-    )
+    lower, low, upper, high = _solved(at, _Target(z, gamma), bound, 0.0, 1e-100)
     upper = np.where(high, np.minimum(upper, bound), bound)
     return np.where(low, np.maximum(lower, 0.0), 0.0), upper
 
@@ -620,28 +627,16 @@ def _delta_one_sided(z: FloatArray, gamma: FloatArray, eps: FloatArray) -> Enclo
 def _solve_delta(
     z: FloatArray, gamma: FloatArray, eps: FloatArray, bound: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    target = _Target(z, gamma)
-    low_end, high_end = np.log(SMALLEST_DELTA), np.log(np.minimum(bound, 1.0 - 1e-16))
+    least = float(np.log(SMALLEST_DELTA))
 
-    def at(log_delta: FloatArray, i: Indices) -> Optimum:
+    def at(log_delta: FloatArray, i: Indices) -> tuple[Optimum, FloatArray]:
         d = np.clip(np.exp(np.minimum(log_delta, 0.0)), SMALLEST_DELTA, 1.0)
-        return optimum(z[i], eps[i], d)
+        best = optimum(z[i], eps[i], d)
+        return best, best.by_log_delta
 
-    def residual(log_delta: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray]:
-        best = at(log_delta, i)
-        return 0.5 * (best.lower + best.upper) - target.value[i], best.by_log_delta
-
-    everything = np.arange(z.size)
-    start = np.maximum(high_end, low_end)
-    found = increasing_root(residual, start, np.full_like(z, low_end), start)
-    best = at(found, everything)
-    doubt = best.upper - best.lower + target.slack
-    step = doubt / np.maximum(best.by_log_delta, 1e-300) + 2.0 * ULP * (1.0 + np.abs(found))
-    upper, high = verified(found, step, lambda x, i: target.reached(at(x, i).lower, i))
-    lower, low = verified(
-        found, -step, lambda x, i: (x <= low_end) | target.missed(at(x, i).upper, i)
-    )
-    low &= lower > low_end
+    start = np.maximum(np.log(np.minimum(bound, 1.0 - 1e-16)), least)
+    lower, low, upper, high = _solved(at, _Target(z, gamma), start, least, 1.0)
+    low &= lower > least
     upper = np.where(high, np.exp(np.minimum(upper, 0.0)) * (1.0 + 2.0 * ULP), 1.0)
     return np.where(low, np.exp(lower) * (1.0 - 2.0 * ULP), 0.0), np.minimum(upper, bound)
 

@@ -28,7 +28,6 @@ from scipy.special import xlogy
 from tightrope.guarantee.renyi.best import HIGHEST_ORDER, LOWEST_ORDER, Curve, gammas_at
 from tightrope.guarantee.renyi.kernel import (
     TINY,
-    ULP,
     checked_gamma,
     checked_type_i,
     excess_order,
@@ -44,6 +43,7 @@ from tightrope.numerics.arrays import (
     shaped,
     verified,
 )
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_probability
 
 _SMALLEST_ERROR = 1e-300

@@ -30,6 +30,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from tightrope.errors import InvalidInput
 from tightrope.train.data import Records, to_device
+from tightrope.train.executors.compare import made_data
 from tightrope.train.fitting import in_evaluation_mode, settle
 from tightrope.train.private import length_of, poisson_sampler, private
 from tightrope.train.run import PrivateRun, Step
@@ -166,7 +167,7 @@ class PrivateTrainer(transformers.Trainer):
     def _data_options(self) -> dict[str, Any]:
         """How items become arguments of the loss, each by itself."""
         self._set_signature_columns_if_needed()
-        columns = list(self._signature_columns or ())  # what the model's forward takes
+        columns: list[str] = list(self._signature_columns or ())  # what the model's forward takes
         longest = getattr(self.processing_class, "model_max_length", _NO_LIMIT)
         lengths: tuple[int, ...] = (int(longest),) if longest < _NO_LIMIT else ()
         lengths = tuple(self._options.get("lengths", lengths))
@@ -464,37 +465,20 @@ def _check_own_loss(model: nn.Module, example: dict[str, Any]) -> None:
 
     example: one example, of which only shapes and types are used; the model sees made numbers.
     """
+    (made,) = made_data((example,), 2)
+    made |= {name: torch.ones_like(made[name]) for name in made if "mask" in name}
     with in_evaluation_mode(model), torch.no_grad():
-        for seed in range(2):
-            made = _made_like(example, seed)
-            own = getattr(model(**made), "loss", None)
+        for row in range(2):
+            one = {name: values[row : row + 1] for name, values in made.items()}
+            own = getattr(model(**one), "loss", None)
             if own is None:
                 return
-            mine, own = float(losses_of(model, made)[0]), float(own)
+            mine, own = float(losses_of(model, one)[0]), float(own)
             if math.isfinite(own) and abs(mine - own) > _ROUNDING * (abs(own) + 1e-3):
                 raise InvalidInput(
                     f"{type(_bare(model)).__name__} gives one example the loss {own:.4g}, and the "
                     f"standard loss would be {mine:.4g}: it minimises something else. {_OWN_LOSS}"
                 )
-
-
-def _made_like(example: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Random numbers in the shapes of an example: 0 and 1 where there are whole ones."""
-    chance = torch.Generator().manual_seed(seed)
-
-    def made(name: str, value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        shape = tuple(value.shape)
-        if value.is_floating_point():
-            new = torch.randn(shape, generator=chance, device="cpu")
-        elif "mask" in name:
-            new = torch.ones(shape, device="cpu")
-        else:
-            new = torch.randint(0, 2, shape, generator=chance, device="cpu")
-        return new.to(device=value.device, dtype=value.dtype)
-
-    return {name: made(name, value) for name, value in example.items()}
 
 
 def _bare(model: Any) -> Any:

@@ -25,7 +25,7 @@ from tightrope.train.clip import FlatClip
 from tightrope.train.executors.plain import Parameters
 from tightrope.train.executors.unproved import gradients_of_one
 from tightrope.train.gradients.rounding import exact_layers
-from tightrope.train.program.capture import _flatten
+from tightrope.train.program.capture import flatten
 from tightrope.train.program.lines import line_of_error
 from tightrope.train.ranks import is_part
 
@@ -62,7 +62,7 @@ def compare(
     """
     rows = min(COMPARED, executor.size)
     batch = _widened(made_data(example, rows))
-    leaves, build = _flatten(batch)
+    leaves, build = flatten(batch)
     # Fused attention draws inside of its kernel; the plain formula draws by an operator.
     plain_attention = sdpa_kernel(SDPBackend.MATH)
     with (
@@ -132,7 +132,7 @@ def check_mapped(executor: Any, example: tuple[Any, ...]) -> None:
 
 def made_data(example: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
     """Rows of the same form: random numbers, zeros and ones for whole numbers and truth values."""
-    leaves, build = _flatten(example)
+    leaves, build = flatten(example)
     chance = torch.Generator(device="cpu").manual_seed(0)
     made = []
     for leaf in leaves:

@@ -18,11 +18,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree  # no public name for it yet
 
 from tightrope.errors import InvalidInput
-from tightrope.train.clip import Clip
 from tightrope.train.executors.plain import Parameters, Plain
-from tightrope.train.gradients.batch import ClippedBatch
 from tightrope.train.gradients.rounding import no_autocast, plain_only
-from tightrope.train.gradients.sums import ClippedSums, Passed, losses_of
+from tightrope.train.gradients.sums import ClippedSums, Passed
 from tightrope.train.program.capture import Program
 
 __all__ = ["Compiled", "TracedPasses", "rewrite"]
@@ -42,22 +40,17 @@ class Compiled(Plain):
         self, program: Program, labels: dict[fx.Node, Any], size: int, parameters: Parameters
     ) -> None:
         super().__init__(program, labels, size, parameters)
-        self._passes = TracedPasses(self.sums)
-        self._passes.compile()
+        self._traced = TracedPasses(self.sums, compiled=True)
 
-    def _sum_of(
-        self, leaves: list[Tensor], present: Tensor | None, clip: Clip, chain: int
-    ) -> tuple[ClippedBatch, Tensor]:
-        passed = self._passes(leaves)
-        losses = losses_of(passed)
-        return self.sums.total(passed, present, clip, chain), losses
+    def passes(self, leaves: list[Tensor]) -> Passed:
+        return self._traced(leaves)
 
 
 @final
 class TracedPasses:
     """`ClippedSums.passes` as a graph of plain operators on contiguous batches."""
 
-    def __init__(self, sums: ClippedSums) -> None:
+    def __init__(self, sums: ClippedSums, *, compiled: bool) -> None:
         if sums.has_recurrent:
             raise InvalidInput(
                 "The program has a recurrent layer, which is one operation after another for each "
@@ -65,25 +58,23 @@ class TracedPasses:
             )
         self._sums = sums
         self._spec: Any = None
-        inputs = sums.inputs(sums.blank_leaves())
+        inputs: Any = sums.inputs(sums.blank_leaves())
         with no_autocast(inputs[0].device), plain_only():
             self.graph = make_fx(self._flat, tracing_mode="fake")(*inputs)
         self.graph.graph.eliminate_dead_code()
         rewrite(self.graph)
         self._run: Callable[..., Any] = self.graph
+        if compiled:
+            import torch._inductor as inductor  # takes seconds
+
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the compiler's, about itself
+                self._run = inductor.compile(self.graph, inputs, options=_OPTIONS)  # type: ignore[arg-type]
 
     def _flat(self, *inputs: Tensor) -> list[Tensor]:
         passed = self._sums.passes(*inputs)
         found, self._spec = pytree.tree_flatten((passed.losses, passed.kept, passed.values))
         return [leaf for leaf in found if isinstance(leaf, Tensor)]
-
-    def compile(self) -> None:
-        import torch._inductor as inductor  # takes seconds
-
-        inputs: Any = self._sums.inputs(self._sums.blank_leaves())
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the compiler's, about itself
-            self._run = inductor.compile(self.graph, inputs, options=_OPTIONS)  # type: ignore[arg-type]
 
     def __call__(self, leaves: Sequence[Tensor]) -> Passed:
         with torch.no_grad(), no_autocast(leaves[0].device):
@@ -122,12 +113,11 @@ def _only_input(node: fx.Node) -> bool:
     *_, transposed, _, _, wanted = node.args
     if transposed or wanted not in ([True, False, False], (True, False, False)):
         return False
-    takes = all(
-        user.target is operator.getitem and (user.args[1] == 0 or not user.users)
-        for user in node.users
-    )
     first = [user for user in node.users if user.args[1] == 0]
-    return takes and all(_value(n).is_contiguous() for n in (*node.args[:3], *first))
+    others = [user for user in node.users if user not in first]
+    if any(u.target is not operator.getitem for u in node.users) or any(u.users for u in others):
+        return False
+    return all(_value(n).is_contiguous() for n in (*node.args[:3], *first))
 
 
 def _arguments(node: fx.Node) -> tuple[Any, ...]:

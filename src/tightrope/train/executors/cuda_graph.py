@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, final
 
 import torch
@@ -21,9 +21,9 @@ from torch import Tensor, fx
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
 from tightrope.train.executors.compiled import TracedPasses
-from tightrope.train.executors.plain import Parameters, tensors_in
+from tightrope.train.executors.plain import Parameters, Plain, nothing, tensors_in
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
-from tightrope.train.gradients.sums import ClippedSums, Passed, losses_of
+from tightrope.train.gradients.sums import losses_of
 from tightrope.train.program.capture import Program
 
 __all__ = ["CudaGraph", "record"]
@@ -35,7 +35,7 @@ _MOST_RUNS = 100
 
 
 @final
-class CudaGraph:
+class CudaGraph(Plain):
     """As `Compiled`, with all that follows recorded too, for one clip and one length of chains.
 
     compiled: whether torch's compiler sees the passes first; those of recurrent layers never do.
@@ -52,17 +52,16 @@ class CudaGraph:
         *,
         compiled: bool = True,
     ) -> None:
-        self.sums = ClippedSums(program, labels, size, parameters)
-        self.size, self.parameters = size, self.sums.parameters
-        self._device = self.parameters[0].device
-        self._passes: Callable[..., Passed] | None = None
-        if compiled and not self.sums.has_recurrent:
-            traced = TracedPasses(self.sums)
-            traced.compile()
-            self._passes = traced
+        super().__init__(program, labels, size, parameters)
+        self._device = device = self.parameters[0].device
+        traced = compiled and not self.sums.has_recurrent
+        self._traced = TracedPasses(self.sums, compiled=True) if traced else None
         self._leaves = self.sums.blank_leaves()
-        self._numbers = torch.arange(size, device=self._device)
-        self._present = torch.zeros(size, dtype=torch.bool, device=self._device)
+        self._numbers = torch.arange(size, device=device)
+        self._present = torch.zeros(size, dtype=torch.bool, device=device)
+        self._generator = torch.default_generator
+        if device.type == "cuda":
+            self._generator = torch.cuda.default_generators[device.index or 0]
         self._recorded: tuple[Clip, float, int, list[int]] | None = None
         self._graph: Any = None
         self._found: Any = None
@@ -70,30 +69,32 @@ class CudaGraph:
     def clipped_sum(
         self, batch: tuple[Any, ...], clip: Clip, chain: int
     ) -> tuple[ClippedBatch, Tensor]:
-        """batch: the arguments of the loss, of n <= size rows; with the losses of its rows."""
         leaves, rows = tensors_in(batch, self.size)
         if rows == 0:
-            return empty_batch(self.parameters), leaves[0].new_zeros(0, dtype=torch.float32)
+            return nothing(self.parameters, leaves)
         self._load(leaves, rows)
         self._record(clip, chain)
         draws = self._generator.get_state()
-        found, losses = self._replay()
+        self._graph.replay()
+        found, losses = self._found
         losses = losses[:rows].clone()
         dropped = torch.zeros(self.size, dtype=torch.bool, device=self._device)
         for _ in range(_MOST_RUNS):
             bad = ~found.squared_norms.isfinite()
-            assert found.health is not None
             if math.isfinite(float(found.health)) or not bool(bad.any()):
                 return _copied(found, dropped, rows), losses
             dropped |= bad & self._present
             self._present &= ~bad
             left = self._present.nonzero()
-            if len(left) == 0:
-                return self._nothing(rows), losses
+            if len(left) == 0:  # all examples were dropped
+                squares = torch.full((rows,), torch.inf, device=self._device)
+                factors = torch.zeros_like(found.factors[:, :rows])
+                sums = empty_batch(self.parameters).sums
+                return ClippedBatch(sums, rows, squares, factors, rows), losses
             for mine in self._leaves:  # of one that is finite
                 mine[bad] = mine[left[0, 0]].clone()
             self._generator.set_state(draws)
-            found, _ = self._replay()
+            self._graph.replay()
         raise InvalidInput(
             "By chance (dropout) a gradient is not finite in nearly every run of this batch. Fix "
             "the model, or use the plain executor."
@@ -107,16 +108,15 @@ class CudaGraph:
         torch.lt(self._numbers, rows, out=self._present)
 
     def _compute(self, clip: Clip, chain: int) -> tuple[ClippedBatch, Tensor]:
-        if self._passes is None:
-            passed = self.sums.passes(*self.sums.inputs(self._leaves))
-        else:
-            passed = self._passes(self._leaves)
+        passed = (self._traced or self.passes)(self._leaves)
         losses = losses_of(passed)
         return self.sums.total(passed, self._present, clip, chain, waits=False), losses
 
     def _record(self, clip: Clip, chain: int) -> None:
         """Recorded anew where the clip is another one, or a weight lies elsewhere."""
-        wanted = clip, float(clip.sensitivity), chain, [p.data_ptr() for p in self._tensors()]
+        program = self.sums.program
+        tensors = [program.tensor(place) for place in program.places if place.kind != "batch"]
+        wanted = clip, float(clip.sensitivity), chain, [t.data_ptr() for t in tensors]
         if wanted == self._recorded:
             return
         self._graph = self._found = self._recorded = None  # their memory is free for the next
@@ -133,28 +133,6 @@ class CudaGraph:
             lambda: self._compute(clip, chain), self._device, most - before
         )
         self._recorded = wanted
-
-    def _tensors(self) -> list[Tensor]:
-        program = self.sums.program
-        return [program.tensor(place) for place in program.places if place.kind != "batch"]
-
-    def _replay(self) -> tuple[ClippedBatch, Tensor]:
-        self._graph.replay()
-        found: tuple[ClippedBatch, Tensor] = self._found
-        return found
-
-    @property
-    def _generator(self) -> torch.Generator:
-        if self._device.type == "cuda":
-            return torch.cuda.default_generators[self._device.index or 0]
-        return torch.default_generator
-
-    def _nothing(self, rows: int) -> ClippedBatch:
-        """All examples were dropped."""
-        zero = empty_batch(self.parameters)
-        squares = torch.full((rows,), torch.inf, device=self._device)
-        factors = torch.zeros_like(self._found[0].factors[:, :rows])
-        return ClippedBatch(zero.sums, rows, squares, factors, rows)
 
 
 def _copied(found: ClippedBatch, dropped: Tensor, rows: int) -> ClippedBatch:
@@ -175,14 +153,23 @@ def record(
     """The graph, and where each replay leaves what `compute` returns; room: bytes that it takes."""
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     torch.clear_autocast_cache()  # weights cast outside would never be cast again
+    # What cuBLAS works in while a graph runs belongs to this graph, and goes with it. A workspace
+    # made in a capture would otherwise be kept for others, and with it all of the piece from which
+    # it was cut; and one that an earlier graph made may be gone when this one runs.
+    torch._C._cuda_clearCublasWorkspaces()
     try:
-        with torch.cuda.device(device), _own_workspaces(), torch.cuda.graph(graph, pool):
-            _take_in_one_piece(room, device)
+        with torch.cuda.device(device), torch.cuda.graph(graph, pool):
+            # Memory in one piece, from which all is cut; it is free again at once. Pieces taken one
+            # by one never grow together: what layers free is too short for what comes after them.
+            # Where large pieces are not cut this would be lost.
+            if not any("max_split_size" in os.environ.get(name, "") for name in _SETTINGS):
+                torch.empty(room, dtype=torch.uint8, device=device)
             return graph, compute()
     except RuntimeError:
         _end_capture(device, pool)
         raise
     finally:
+        torch._C._cuda_clearCublasWorkspaces()
         torch.clear_autocast_cache()
 
 
@@ -197,27 +184,3 @@ def _end_capture(device: torch.device, pool: Any) -> None:
         torch._C._cuda_releasePool(device.index, pool)
     with torch.cuda.device(device), torch.cuda.graph(torch.cuda.CUDAGraph()):
         torch.zeros(1, device=device)
-
-
-@contextmanager
-def _own_workspaces() -> Iterator[None]:
-    """What cuBLAS works in while a graph runs belongs to this graph, and goes with it.
-
-    A workspace made in a capture would otherwise be kept for others, and with it all of the piece
-    from which it was cut; and one that an earlier graph made may be gone when this one runs.
-    """
-    torch._C._cuda_clearCublasWorkspaces()
-    try:
-        yield
-    finally:
-        torch._C._cuda_clearCublasWorkspaces()
-
-
-def _take_in_one_piece(room: int, device: torch.device) -> None:
-    """Let a graph's memory be one piece, from which all is cut; it is free again at once.
-
-    Pieces taken one by one, as large as what is asked for, never grow together: what layers free
-    is too short for what comes after them. Where large pieces are not cut this would be lost.
-    """
-    if not any("max_split_size" in os.environ.get(name, "") for name in _SETTINGS):
-        torch.empty(room, dtype=torch.uint8, device=device)

@@ -20,9 +20,9 @@ from torch import Tensor, fx
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
 from tightrope.train.executors.compiled import TracedPasses
-from tightrope.train.executors.plain import Parameters, filled_up, first_rows, tensors_in
+from tightrope.train.executors.plain import Parameters, Plain, filled_up, tensors_in
 from tightrope.train.gradients.batch import ClippedBatch
-from tightrope.train.gradients.sums import ClippedSums, losses_of
+from tightrope.train.gradients.sums import Passed
 from tightrope.train.program.capture import Program
 from tightrope.train.ranks import local
 from tightrope.train.sharding import gather, most_over_ranks, reduce_to_part
@@ -39,7 +39,7 @@ _COPIES = (
 
 
 @final
-class Sharded:
+class Sharded(Plain):
     """As `Plain`; made while `sharding.blank_weights` stand for the weights.
 
     All ranks call it together: one that has no rows gives a batch without any.
@@ -51,8 +51,8 @@ class Sharded:
         self, program: Program, labels: dict[fx.Node, Any], size: int, parameters: Parameters
     ) -> None:
         assert program.model is not None
-        self.size, self._model = size, program.model
-        self.sums = ClippedSums(program, labels, size, parameters)
+        super().__init__(program, labels, size, parameters)
+        self._model = program.model
         if self.sums.has_recurrent:
             raise InvalidInput(
                 "The program has a recurrent layer, which is one operation after another for each "
@@ -68,11 +68,11 @@ class Sharded:
         self._names = [names[id(p)] for p in self.sums.parameters]
         self.sums.keep = lambda row, total: reduce_to_part(total, self._weights[row])
         self.sums.weight = lambda row: gather(self._weights[row])
-        self._passes = TracedPasses(self.sums)
-        inputs = [n for n in self._passes.graph.graph.nodes if n.op == "placeholder"]
+        self._traced = TracedPasses(self.sums, compiled=False)
+        inputs = self._traced.graph.graph.find_nodes(op="placeholder")
         of_weights = [p.kind in ("parameter", "frozen") for p in self.sums.places]
         weights = [n for n, is_weight in zip(inputs, of_weights, strict=False) if is_weight]
-        gather_before_use(self._passes.graph, weights)
+        gather_before_use(self._traced.graph, weights)
 
     @cached_property
     def _weights(self) -> list[Tensor]:
@@ -82,6 +82,9 @@ class Sharded:
     def parameters(self) -> list[Tensor]:
         """This rank's rows."""
         return [local(p) for p in self._weights]
+
+    def passes(self, leaves: list[Tensor]) -> Passed:
+        return self._traced(leaves)
 
     def clipped_sum(
         self, batch: tuple[Any, ...], clip: Clip, chain: int
@@ -96,9 +99,7 @@ class Sharded:
             leaves = self.sums.blank_leaves()
         else:
             leaves, present = filled_up(leaves, rows, self.size)
-        passed = self._passes(leaves)
-        losses = losses_of(passed)
-        return first_rows(self.sums.total(passed, present, clip, chain), losses, rows)
+        return self.sum_of(leaves, present, rows, clip, chain)
 
 
 def _made_of_weights(program: Program) -> set[fx.Node]:

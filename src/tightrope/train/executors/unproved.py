@@ -18,11 +18,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import Clip
-from tightrope.train.executors.plain import Parameters, filled_up, tensors_in
-from tightrope.train.gradients.batch import ClippedBatch, empty_batch, sum_of_forms
+from tightrope.train.executors.plain import Parameters, filled_up, nothing, tensors_in
+from tightrope.train.gradients.batch import ClippedBatch, sum_of_forms
 from tightrope.train.gradients.forms import Dense, Form, blocked_squares, scratch_scope
 from tightrope.train.gradients.rounding import full_precision, no_autocast
-from tightrope.train.program.capture import _flatten
+from tightrope.train.program.capture import flatten
 from tightrope.train.program.labels import NotCaptured
 
 __all__ = ["Mapped", "add_parts", "OneAtATime", "gradients_of_one"]
@@ -31,12 +31,12 @@ aten = torch.ops.aten
 _MOST = 2**26  # values of written-out gradients at a time
 
 
-class LossOf(nn.Module):
+class _Loss(nn.Module):
     """The loss as a module, so that the model's weights can be given to it."""
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any]) -> None:
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model, self.loss, self.training = model, loss, model.training
 
     def forward(self, *batch: Any) -> Any:
         return self.loss(self.model, *batch)
@@ -58,34 +58,23 @@ class Mapped:
         public: Sequence[Tensor] = (),
     ) -> None:
         self.size, self.parameters = size, list(parameters)
-        names = {id(p): name for name, p in model.named_parameters()}
-        self._names = [f"model.{names[id(p)]}" for p in self.parameters]
+        wrapped = _Loss(model, loss)
+        trained = {id(p): name for name, p in wrapped.named_parameters()}
+        names = [trained[id(p)] for p in self.parameters]
+        others = {**dict(wrapped.named_parameters()), **dict(wrapped.named_buffers())}
+        others = {name: value for name, value in others.items() if name not in names}
+        self._others = list(others.values())
         values = sum(p.numel() for p in self.parameters)
         self._rows = max(1, min(size, _MOST // max(1, values)))  # at a time
-        self._graph, self._others = self._traced(model, loss, example, public)
-
-    def _traced(
-        self,
-        model: nn.Module,
-        loss: Callable[..., Any],
-        example: tuple[Any, ...],
-        public: Sequence[Tensor],
-    ) -> tuple[fx.GraphModule, list[Tensor]]:
-        wrapped = LossOf(model, loss)
-        wrapped.training = model.training
-        trained = {id(p) for p in self.parameters}
-        held = {**dict(wrapped.named_parameters()), **dict(wrapped.named_buffers())}
-        others = {name: value for name, value in held.items() if id(value) not in trained}
-        leaves, build = _flatten(example)
+        leaves, build = flatten(example)
 
         def one(weights: list[Tensor], rest: list[Tensor], row: list[Tensor]) -> Any:
             own = build([value.unsqueeze(0) for value in row])
-            tensors = dict(zip(self._names, weights, strict=True))
-            tensors |= dict(zip(others, rest, strict=True))
+            tensors = dict(zip([*names, *others], [*weights, *rest], strict=True))
             return torch.func.functional_call(wrapped, tensors, own).reshape(())
 
         weights = [p.detach() for p in self.parameters]
-        rest = [value.detach() for value in others.values()]
+        rest = [value.detach() for value in self._others]
         blank = [leaf.new_zeros((self._rows, *leaf.shape[1:])) for leaf in leaves]
         given = (weights, rest, [x[0] for x in blank])
         try:
@@ -105,7 +94,7 @@ class Mapped:
             ) from error
         graph.graph.eliminate_dead_code()
         graph.recompile()
-        return graph, list(others.values())
+        self._graph = graph
 
     def clipped_sum(
         self, batch: tuple[Any, ...], clip: Clip, chain: int
@@ -113,29 +102,25 @@ class Mapped:
         """batch: the arguments of the loss, of n <= size rows; with the losses of its rows."""
         leaves, rows = tensors_in(batch, self.size)
         if rows == 0:
-            return empty_batch(self.parameters), leaves[0].new_zeros(0, dtype=torch.float32)
+            return nothing(self.parameters, leaves)
         whole = ceil(self.size / self._rows) * self._rows  # always as many, whatever was drawn
         leaves, present = filled_up(leaves, rows, whole)
         parts, losses = list[ClippedBatch](), list[Tensor]()
         for start in range(0, whole, self._rows):
             here = slice(start, start + self._rows)
             there = None if present is None else present[here]
-            part, loss = self._part([leaf[here] for leaf in leaves], there, clip, chain)
+            with torch.no_grad(), no_autocast(leaves[0].device), scratch_scope():
+                gradients, loss = self._graph(
+                    [p.detach() for p in self.parameters],
+                    [t.detach() for t in self._others],
+                    [leaf[here] for leaf in leaves],
+                )
+                forms: dict[int, Form] = {row: Dense(g) for row, g in enumerate(gradients)}
+                del gradients
+                part = sum_of_forms(forms, self.parameters, self._rows, there, clip, chain)
             parts.append(part)
             losses.append(loss)
         return add_parts(parts, rows), torch.cat(losses)[:rows]
-
-    def _part(
-        self, leaves: list[Tensor], present: Tensor | None, clip: Clip, chain: int
-    ) -> tuple[ClippedBatch, Tensor]:
-        with torch.no_grad(), no_autocast(leaves[0].device), scratch_scope():
-            gradients, losses = self._graph(
-                [p.detach() for p in self.parameters], [t.detach() for t in self._others], leaves
-            )
-            forms: dict[int, Form] = {row: Dense(g) for row, g in enumerate(gradients)}
-            del gradients
-            count = len(leaves[0])
-            return sum_of_forms(forms, self.parameters, count, present, clip, chain), losses
 
 
 def _check_closed(single: fx.GraphModule, public: Sequence[Tensor]) -> None:
@@ -207,9 +192,9 @@ class OneAtATime:
     ) -> tuple[ClippedBatch, Tensor]:
         """batch: the arguments of the loss, of n <= size rows; with the losses of its rows."""
         leaves, rows = tensors_in(batch, self.size)
-        build = _flatten(batch)[1]
+        build = flatten(batch)[1]
         if rows == 0:
-            return empty_batch(self.parameters), leaves[0].new_zeros(0, dtype=torch.float32)
+            return nothing(self.parameters, leaves)
         totals = [torch.zeros_like(p, dtype=torch.float64) for p in self.parameters]
         squares, factors, losses = list[Tensor](), list[Tensor](), list[Tensor]()
         for row in range(rows):

@@ -8,11 +8,11 @@ the backward pass are kept in float32.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional
 
 from tightrope.errors import InvalidInput
@@ -23,111 +23,100 @@ __all__ = ["CAPTURED_LAYERS", "recurrence"]
 State = tuple[Tensor, ...]
 _AT_A_TIME = 16  # steps
 
-
-class _Cell(Protocol):
-    """forward: (input projection, hidden projection, state) -> new state, what is to be kept.
-
-    backward: gradients at the input projections (T, B, gates) and at the first state; from what was
-    kept, stacked, the gradients of all outputs (T, B, h) and of the last state, and the hidden
-    weights.
-    """
-
-    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]: ...
-    def backward(
-        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
-    ) -> tuple[Tensor, State]: ...
+# A cell is two functions. forward: (input projection, hidden projection, state) -> new state, and
+# what is to be kept. backward: gradients at the input projections (T, B, gates) and at the first
+# state; from what was kept, stacked, the gradients of all outputs (T, B, h) and of the last state,
+# and the hidden weights.
 
 
-def _by_cuda(values: Tensor) -> bool:
-    """Whether CUDA's own step of an LSTM runs; a compiler takes plain operations."""
-    return values.is_cuda and get_proxy_mode() is None
+def _lstm(x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+    if x.is_cuda:
+        out, c, gates = torch.ops.aten._thnn_fused_lstm_cell(x, h, state[1])
+        return (out, c), (gates, state[1], c)
+    gates = x + h
+    i, f, g, o = gates.chunk(4, dim=1)
+    for part in (i, f, o):
+        part.sigmoid_()
+    c = torch.addcmul(f * state[1], i, g.tanh_())
+    return (o * torch.tanh(c), c), (gates, state[1], c)
 
 
-class _Lstm:
-    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
-        if _by_cuda(x):
-            out, c, gates = torch.ops.aten._thnn_fused_lstm_cell(x, h, state[1])
-            return (out, c), (gates, state[1], c)
-        gates = x + h
-        i, f, g, o = gates.chunk(4, dim=1)
-        for part in (i, f, o):
-            part.sigmoid_()
-        c = torch.addcmul(f * state[1], i, g.tanh_())
-        return (o * torch.tanh(c), c), (gates, state[1], c)
-
-    def backward(
-        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
-    ) -> tuple[Tensor, State]:
-        if _by_cuda(kept[0]):
-            return _fused_lstm(kept, outs, last, weight)
-        gates, before, c = (_wide(part) for part in kept)
-        i, f, g, o = gates.unflatten(2, (4, -1)).unbind(2)
-        t = torch.tanh(c)
-        slopes = torch.stack(
-            [g * i * (1 - i), before * f * (1 - f), i * (1 - g * g), t * o * (1 - o)], dim=2
-        )  # (T, B, 4, h): of the first three by the cell's gradient, of the last by the output's
-        through = o * (1 - t * t)
-        found = torch.empty(gates.shape, dtype=kept[0].dtype, device=gates.device)
-        dh, dc = last
-        for step in reversed(range(len(outs))):
-            dh = dh + outs[step]
-            total = torch.addcmul(dc, dh, through[step])
-            parts = found[step].unflatten(1, (4, -1))
-            torch.mul(slopes[step, :, :3], total[:, None], out=parts[:, :3])
-            torch.mul(slopes[step, :, 3], dh, out=parts[:, 3])
-            dh, dc = _wide(found[step] @ weight), total * f[step]
-        return found, (dh, dc)
-
-
-def _fused_lstm(
+def _lstm_back(
     kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
 ) -> tuple[Tensor, State]:
-    """Two launches for each position: what CUDA has for one step, and the matrix product."""
-    gates, before, c = kept
-    found = torch.empty_like(gates)
-    dh, dc = (part.to(gates.dtype) for part in last)
-    outs = outs.to(gates.dtype)
+    dh, dc = last
+    found = torch.empty_like(kept[0])
+    if found.is_cuda:  # two launches for each position: CUDA's own step, and the matrix product
+        gates, before, c = kept
+        outs, dh, dc = (part.to(gates.dtype) for part in (outs, dh, dc))
+        for step in reversed(range(len(outs))):
+            found[step], dc, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(
+                dh + outs[step], dc, before[step], c[step], gates[step], False
+            )
+            dh = found[step] @ weight
+        return found, (dh, dc)
+    gates, before, c = (_wide(part) for part in kept)
+    i, f, g, o = gates.unflatten(2, (4, -1)).unbind(2)
+    t = torch.tanh(c)
+    slopes = torch.stack(
+        [g * i * (1 - i), before * f * (1 - f), i * (1 - g * g), t * o * (1 - o)], dim=2
+    )  # (T, B, 4, h): of the first three by the cell's gradient, of the last by the output's
+    through = o * (1 - t * t)
     for step in reversed(range(len(outs))):
-        found[step], dc, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(
-            dh + outs[step], dc, before[step], c[step], gates[step], False
-        )
-        dh = found[step] @ weight
+        dh = dh + outs[step]
+        total = torch.addcmul(dc, dh, through[step])
+        parts = found[step].unflatten(1, (4, -1))
+        torch.mul(slopes[step, :, :3], total[:, None], out=parts[:, :3])
+        torch.mul(slopes[step, :, 3], dh, out=parts[:, 3])
+        dh, dc = _wide(found[step] @ weight), total * f[step]
     return found, (dh, dc)
 
 
-class _Gru:
-    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
-        (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=1), h.chunk(3, dim=1)
-        r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
-        n = torch.tanh(torch.addcmul(xn, r, hn))
-        return (n + z * (state[0] - n),), (r, z, n, hn, state[0])
-
-    def backward(
-        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
-    ) -> tuple[Tensor, State]:
-        r, z, n, hn, before = (_wide(part) for part in kept)
-        new = (1 - z) * (1 - n * n)
-        slopes = torch.stack([hn * r * (1 - r) * new, (before - n) * z * (1 - z), new], dim=2)
-        hidden = slopes.clone()
-        hidden[:, :, 2] *= r
-        return _unrolled((slopes, hidden, z), kept[0].dtype, outs, last, weight)
+def _gru(x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+    (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=1), h.chunk(3, dim=1)
+    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+    n = torch.tanh(torch.addcmul(xn, r, hn))
+    return (n + z * (state[0] - n),), (r, z, n, hn, state[0])
 
 
-class _Simple:
-    def __init__(self, kind: str) -> None:
-        self._relu = kind == "RNN_RELU"
+def _gru_back(
+    kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+) -> tuple[Tensor, State]:
+    r, z, n, hn, before = (_wide(part) for part in kept)
+    new = (1 - z) * (1 - n * n)
+    slopes = torch.stack([hn * r * (1 - r) * new, (before - n) * z * (1 - z), new], dim=2)
+    hidden = slopes.clone()
+    hidden[:, :, 2] *= r
+    return _unrolled((slopes, hidden, z), kept[0].dtype, outs, last, weight)
 
-    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
-        out = torch.relu(x + h) if self._relu else torch.tanh(x + h)
-        return (out,), (out,)
 
-    def backward(
-        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
-    ) -> tuple[Tensor, State]:
-        out = _wide(kept[0])
-        slopes = ((out > 0).to(out.dtype) if self._relu else 1 - out * out).unsqueeze(2)
-        none = torch.zeros((), dtype=out.dtype, device=out.device).expand(len(out))
-        return _unrolled((slopes, slopes, none), kept[0].dtype, outs, last, weight)
+def _tanh(x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+    out = torch.tanh(x + h)
+    return (out,), (out,)
+
+
+def _relu(x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+    out = torch.relu(x + h)
+    return (out,), (out,)
+
+
+def _tanh_back(
+    kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+) -> tuple[Tensor, State]:
+    return _simple_back(1 - _wide(kept[0]).square(), kept, outs, last, weight)
+
+
+def _relu_back(
+    kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+) -> tuple[Tensor, State]:
+    return _simple_back((_wide(kept[0]) > 0).to(outs.dtype), kept, outs, last, weight)
+
+
+def _simple_back(
+    slopes: Tensor, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+) -> tuple[Tensor, State]:
+    none, slopes = torch.zeros_like(slopes[:, :1, :1]), slopes.unsqueeze(2)
+    return _unrolled((slopes, slopes, none), kept[0].dtype, outs, last, weight)
 
 
 def _unrolled(
@@ -149,11 +138,12 @@ def _unrolled(
     return (inputs * reached[:, :, None]).flatten(2).to(dtype), (dh,)
 
 
-_CELLS: dict[str, _Cell] = {
-    "LSTM": _Lstm(),
-    "GRU": _Gru(),
-    "RNN_TANH": _Simple("RNN_TANH"),
-    "RNN_RELU": _Simple("RNN_RELU"),
+# By mode: torch's own function of the whole layer, and a cell of ours.
+_LAYERS: dict[str, tuple[Any, Any, Any]] = {
+    "LSTM": (torch.lstm, _lstm, _lstm_back),
+    "GRU": (torch.gru, _gru, _gru_back),
+    "RNN_TANH": (torch.rnn_tanh, _tanh, _tanh_back),
+    "RNN_RELU": (torch.rnn_relu, _relu, _relu_back),
 }
 
 
@@ -161,41 +151,29 @@ def _wide(values: Tensor) -> Tensor:
     return values if values.element_size() > 2 else values.float()
 
 
-class _Steps:
-    """Values of one step after another, in one tensor along `dim`.
+def _stacked(steps: Iterator[State], length: int) -> list[Tensor]:
+    """Values of one step after another, each kind in one tensor: two along 1, the others along 0.
 
     They are moved there some at a time. Small tensors of all steps, stacked at the end, would be
     twice the memory; on a GPU, where small tensors have pages of their own, for good.
     """
-
-    def __init__(self, length: int, dim: int) -> None:
-        self._length, self._dim = length, dim
-        self._waiting: list[Tensor] = []
-        self._whole: Tensor | None = None
-        self._moved = 0
-
-    def add(self, value: Tensor) -> None:
-        self._waiting.append(value)
-        if len(self._waiting) == _AT_A_TIME or self._moved + len(self._waiting) == self._length:
-            self._move()
-
-    def _move(self) -> None:
-        if self._whole is None:
-            shape = list(self._waiting[0].shape)
-            shape.insert(self._dim, self._length)
-            self._whole = self._waiting[0].new_empty(shape)
-        place = self._whole.narrow(self._dim, self._moved, len(self._waiting))
-        torch.stack(self._waiting, self._dim, out=place)
-        self._moved += len(self._waiting)
-        self._waiting.clear()
-
-    def whole(self) -> Tensor:
-        assert self._whole is not None, "there is a step"
-        return self._whole
+    whole, waiting = list[Tensor](), list[State]()
+    for done, values in enumerate(steps, start=1):
+        waiting.append(values)
+        if len(waiting) < _AT_A_TIME and done < length:
+            continue
+        for kind, one in enumerate(values):
+            dim = 1 if kind < 2 else 0
+            if kind == len(whole):
+                whole.append(one.new_empty([*one.shape[:dim], length, *one.shape[dim:]]))
+            place = whole[kind].narrow(dim, done - len(waiting), len(waiting))
+            torch.stack([each[kind] for each in waiting], dim, out=place)
+        waiting.clear()
+    return whole
 
 
 class _Recurrence(torch.autograd.Function):
-    """Outputs (B, T, h), states before each step, the GRU's reset gates, the last state."""
+    """Outputs (B, T, h), the last state, states before each step, the GRU's reset gates."""
 
     @staticmethod
     def forward(
@@ -206,26 +184,24 @@ class _Recurrence(torch.autograd.Function):
         projected: Tensor,
         *state: Tensor,
     ) -> tuple[Tensor, ...]:
-        cell, length = _CELLS[mode], projected.shape[1]
-        before, outs = _Steps(length, 1), _Steps(length, 1)
-        all_kept: list[_Steps] = []
-        for t in range(length):
-            before.add(state[0])
-            hidden = functional.linear(state[0], weight, bias)
-            state, kept = cell.forward(projected[:, t], hidden, state)
-            outs.add(state[0])
-            all_kept = all_kept or [_Steps(length, 0) for _ in kept]
-            for steps, value in zip(all_kept, kept, strict=True):
-                steps.add(value)
-        stacked = [steps.whole() for steps in all_kept]
+        length = projected.shape[1]
+
+        def steps() -> Iterator[State]:
+            nonlocal state
+            for t in range(length):
+                before = state[0]
+                hidden = functional.linear(before, weight, bias)
+                state, kept = _LAYERS[mode][1](projected[:, t], hidden, state)
+                yield (before, state[0], *kept)
+
+        before, outs, *kept = _stacked(steps(), length)
         ctx.mode = mode
-        ctx.save_for_backward(weight, *stacked)
+        ctx.save_for_backward(weight, *kept)
         ctx.set_materialize_grads(False)
-        read = [before.whole()]
-        read += [stacked[0].transpose(0, 1)] if mode == "GRU" else []
+        read = [before, kept[0].transpose(0, 1)] if mode == "GRU" else [before]
         ctx.mark_non_differentiable(*read)
         # clones: what the caller may write to is not what is kept
-        return (outs.whole(), *(part.clone() for part in state), *read)
+        return (outs, *(part.clone() for part in state), *read)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -236,7 +212,7 @@ class _Recurrence(torch.autograd.Function):
         states = 2 if ctx.mode == "LSTM" else 1
         last = [wide.new_zeros(shape[1:]) if g is None else _wide(g) for g in grads[1 : 1 + states]]
         with torch.no_grad(), no_autocast(weight.device):
-            found, first = _CELLS[ctx.mode].backward(tuple(kept), outs, last, weight)
+            found, first = _LAYERS[ctx.mode][2](tuple(kept), outs, last, weight)
         narrow = [part.to(found.dtype) for part in first]
         return (None, None, None, found.transpose(0, 1), *narrow)
 
@@ -259,14 +235,6 @@ def recurrence(
     return tuple(found)
 
 
-_FUNCTIONS: dict[str, Any] = {
-    "LSTM": torch.lstm,
-    "GRU": torch.gru,
-    "RNN_TANH": torch.rnn_tanh,
-    "RNN_RELU": torch.rnn_relu,
-}
-
-
 _SCHEMA = (
     "(str mode, Tensor x, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, "
     "float dropout, bool train, bool bidirectional, bool batch_first) -> Tensor[]"
@@ -284,7 +252,7 @@ def _layer(mode: str, x: Tensor, hx: list[Tensor], params: list[Tensor], *rest: 
     with torch.no_grad():
         return [
             part.clone()
-            for part in _FUNCTIONS[mode](x, hx if mode == "LSTM" else hx[0], params, *rest)
+            for part in _LAYERS[mode][0](x, hx if mode == "LSTM" else hx[0], params, *rest)
         ]
 
 
@@ -310,4 +278,4 @@ def captured_layer(mode: str, function: Any) -> Any:
 
 
 # By torch's function.
-CAPTURED_LAYERS = {f: captured_layer(mode, f) for mode, f in _FUNCTIONS.items()}
+CAPTURED_LAYERS = {layer[0]: captured_layer(mode, layer[0]) for mode, layer in _LAYERS.items()}

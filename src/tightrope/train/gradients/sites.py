@@ -208,7 +208,7 @@ def _product(use: Use) -> Recipe | None:
     if (use.named.get("beta", 1), use.named.get("alpha", 1)) != (1, 1):
         return None
     if rank == 2 and label == out == Rows(0):  # one position for each example
-        one: Any = (lambda x, g: RankOne(x, g)) if turned else (lambda x, g: RankOne(g, x))
+        one: Any = RankOne if turned else (lambda x, g: RankOne(g, x))
         return _layer(use, (x, weight, bias), (full_precision, full_precision), (one, Dense))
     own = (lambda x: _positions(x, label, size), lambda g: _positions(g, out, size))
     outer: Any = Outer if turned else (lambda x, g: Outer(g, x))

@@ -34,47 +34,34 @@ from tightrope.errors import InvalidInput
 from tightrope.train.gradients.recurrence import CAPTURED_LAYERS
 from tightrope.train.program.custom import (
     OWN_SAVED_VALUES,
-    any_recorded,
+    calls,
     kept_as_nodes,
     trace_own_functions,
 )
 from tightrope.train.program.labels import NotCaptured
-from tightrope.train.program.lines import Lines, line_of_error
+from tightrope.train.program.lines import Lines, line_of, line_of_error
 from tightrope.train.program.memory import Memory
+from tightrope.train.program.rules.table import overloads
 from tightrope.train.program.text import Place, Program
 
-__all__ = ["Place", "Program", "capture", "leaves_of"]
+__all__ = ["Place", "Program", "capture", "flatten", "leaves_of"]
 
 aten = torch.ops.aten
 
 # Composite operators that stay whole, because each has a rule of its own in the proof and often a
 # form of its own for its gradient. All other composites are taken apart.
-KEPT_WHOLE = {
-    aten.linear.default,
-    aten.layer_norm.default,
-    aten.group_norm.default,
-    aten.rms_norm.default,
-    aten.conv1d.default,
-    aten.conv1d.padding,
-    aten.conv2d.default,
-    aten.conv2d.padding,
-    aten.conv3d.default,
-    aten.conv3d.padding,
-    aten.conv_transpose1d.default,
-    aten.conv_transpose2d.input,
-    aten.conv_transpose3d.input,
-    aten.matmul.default,
-    aten.scaled_dot_product_attention.default,
-    aten.adaptive_avg_pool1d.default,
-    aten.adaptive_avg_pool2d.default,
-    aten.adaptive_avg_pool3d.default,
-}
+KEPT_WHOLE = set(
+    overloads(
+        "linear layer_norm group_norm rms_norm conv1d conv2d conv3d conv_transpose1d "
+        "conv_transpose2d conv_transpose3d matmul scaled_dot_product_attention "
+        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d"
+    )
+)
 
 
 def leaves_of(batch: tuple[Any, ...]) -> list[Tensor]:
     """The tensors of a batch in the order of the program's inputs."""
-    leaves, _ = _flatten(batch)
-    return leaves
+    return flatten(batch)[0]
 
 
 def capture(
@@ -101,14 +88,18 @@ def capture(
     return _capture(model, loss, batch, rows, public, symbolic=False)
 
 
+def _wrong(text: str) -> NotCaptured:
+    """A refusal of what is wrong however the loss is run."""
+    return NotCaptured(text, final=True)
+
+
 def _check_arguments(model: Any, loss: Any, batch: Any, rows: int) -> None:
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     if type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
-        raise NotCaptured(
+        raise _wrong(
             f"The model is wrapped in {type(model).__name__}, which adds up gradients of whole "
-            "batches. Pass the model inside it: model.module.",
-            final=True,
+            "batches. Pass the model inside it: model.module."
         )
     if not callable(loss):
         raise InvalidInput(
@@ -125,44 +116,36 @@ def _check_arguments(model: Any, loss: Any, batch: Any, rows: int) -> None:
         raise InvalidInput("The batch has no tensors, so there are no examples.")
     for leaf in leaves:
         if leaf.dim() == 0:
-            raise NotCaptured(
+            raise _wrong(
                 "The batch has a tensor of one number. Each tensor needs one row for each "
-                "example; make a number that is the same for all a buffer of the model.",
-                final=True,
+                "example; make a number that is the same for all a buffer of the model."
             )
     used = {t.device.type for t in [*model.parameters(), *model.buffers()]}
     given = {leaf.device.type for leaf in leaves}
     if used and given - used:
-        raise NotCaptured(
-            f"The batch is on {_names(given)} and the model on {_names(used)}. Move the model "
-            "with model.to(device) before the run is made.",
-            final=True,
+        raise _wrong(
+            f"The batch is on {' and '.join(sorted(given))} and the model on "
+            f"{' and '.join(sorted(used))}. Move the model with model.to(device) before the run is "
+            "made."
         )
     _refuse_hooks(model)
-
-
-def _names(names: set[str]) -> str:
-    return " and ".join(sorted(names))
 
 
 def _refuse_hooks(model: nn.Module) -> None:
     """Hooks on gradients of modules and parameters would not run, and see whole batches."""
     do = "Remove it: the run clips and adds noise to gradients of single examples."
     if module_hooks._global_backward_hooks or module_hooks._global_backward_pre_hooks:
-        raise NotCaptured(f"A backward hook is registered on all modules. {do}", final=True)
+        raise _wrong(f"A backward hook is registered on all modules. {do}")
     for name, module in model.named_modules():
         if module._backward_hooks or module._backward_pre_hooks:
             where = f"the module {name}" if name else "the model"
-            raise NotCaptured(f"A backward hook is registered on {where}. {do}", final=True)
+            raise _wrong(f"A backward hook is registered on {where}. {do}")
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            raise NotCaptured(f"A hook is registered on the gradient of {name}. {do}", final=True)
+            raise _wrong(f"A hook is registered on the gradient of {name}. {do}")
 
 
-# The batch as a flat list of tensors.
-
-
-def _flatten(batch: tuple[Any, ...]) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Any]]:
+def flatten(batch: tuple[Any, ...]) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Any]]:
     """The tensors of a batch, and a function that builds a batch of the same form from others."""
     leaves: list[Tensor] = []
 
@@ -182,11 +165,10 @@ def _flatten(batch: tuple[Any, ...]) -> tuple[list[Tensor], Callable[[Sequence[T
             # A dictionary, or what behaves like one: BatchEncoding, ModelOutput.
             named = {key: plan(v) for key, v in value.items()}
             return lambda tensors: type(value)({k: part(tensors) for k, part in named.items()})
-        raise NotCaptured(
+        raise _wrong(
             f"The batch has a value of type {type(value).__name__}. A Python value would be fixed "
             "when the loss is captured. Make it a tensor with one row for each example, or leave "
-            "it out.",
-            final=True,
+            "it out."
         )
 
     build = plan(batch)
@@ -196,108 +178,82 @@ def _flatten(batch: tuple[Any, ...]) -> tuple[list[Tensor], Callable[[Sequence[T
 # Export.
 
 
-class _Kept:
-    """What one call of the loss changed in Python, and functions that change it so again.
-
-    An object of its own, since torch.export puts the attributes of a module back after a call.
-    """
-
-    def __init__(self) -> None:
-        self.changes: list[str] = []
-        self.again: list[Callable[[], None]] = []
-
-
 class _Loss(nn.Module):
     """What is exported: the loss as a function of the batch's tensors."""
 
-    def __init__(self, model: nn.Module, loss: Callable[..., Any], build: Any) -> None:
+    def __init__(self, model: nn.Module, call: Callable[..., Any]) -> None:
         super().__init__()
-        self.model = model
-        self.training = model.training
-        # In a list, so that they are no submodules if they are modules.
-        self.__dict__["_parts"] = [loss, build]
-        self.__dict__["_kept"] = _Kept()
+        self.model, self.training, self.call = model, model.training, call
 
     def forward(self, *leaves: Tensor) -> Any:
-        loss, build = self.__dict__["_parts"]
-        before = {name: (t, *_beside(t)) for name, t in _tensors_of(self.model).items()}
-        memory = Memory(self.model, loss)
-        with Lines(_INSTEAD), disable_saved_tensors_hooks(OWN_SAVED_VALUES):
-            losses = loss(self.model, *build(leaves))
-        # Compared here, because torch.export puts plain attributes back itself.
-        kept: _Kept = self.__dict__["_kept"]
-        kept.changes, kept.again = memory.changes(tensors=False), memory.again()
-        for where, tensor in _tensors_of(self.model).items():
-            now = (tensor, *_beside(tensor))
-            found = [a is b for a, b in zip(before.get(where, ()), now, strict=False)]
-            if not found or not all(found):
-                what = ("", ".data", ".grad", ".requires_grad")[found.index(False) if found else 0]
-                raise NotCaptured(
-                    f"The loss assigns {'a tensor ' if what in ('', '.data') else ''}to "
-                    f"{where}{what} of the model. It would be done once, when the loss is "
-                    "captured, and not again. Register a buffer and write it in place with copy_ "
-                    "or add_, from numbers that do not depend on the batch.",
-                    final=True,
-                )
-        return _checked(losses, len(leaves) and leaves[0].shape[0])
+        return self.call(*leaves)
 
 
-def _beside(tensor: Tensor) -> tuple[Any, ...]:
-    """What can be exchanged in a tensor without a trace in the graph: memory, gradient, flag."""
-    try:
-        memory = tensor.untyped_storage()
-    except NotImplementedError:  # sparse, for instance
-        return None, tensor.grad, tensor.requires_grad
-    return memory, tensor.grad, tensor.requires_grad
+def _tensors_of(model: nn.Module) -> dict[str, tuple[Any, ...]]:
+    """Buffers, parameters and tensors kept as plain attributes.
+
+    Each with what can be exchanged in it without a trace in the graph: memory, gradient, flag.
+    """
+    found = {}
+    for name, module in model.named_modules():
+        for place in (module.__dict__, module._buffers, module._parameters):
+            for key, value in place.items():
+                if isinstance(value, Tensor):
+                    try:
+                        memory = value.untyped_storage()
+                    except NotImplementedError:  # sparse, for instance
+                        memory = None
+                    path = f"{name}.{key}" if name else key
+                    found[path] = (value, memory, value.grad, value.requires_grad)
+    return found
 
 
-def _tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Buffers, parameters and tensors kept as plain attributes."""
-    return {
-        f"{name}.{key}" if name else key: value
-        for name, module in model.named_modules()
-        for place in (module.__dict__, module._buffers, module._parameters)
-        for key, value in place.items()
-        if isinstance(value, Tensor)
-    }
+def _check_tensors(model: nn.Module, before: dict[str, tuple[Any, ...]]) -> None:
+    """Refuse tensors that the loss assigned."""
+    for where, now in _tensors_of(model).items():
+        same = [a is b for a, b in zip(before.get(where, ()), now, strict=False)]
+        if not same or not all(same):
+            at = same.index(False) if same else 0
+            what = ("", ".data", ".grad", ".requires_grad")[at]
+            raise _wrong(
+                f"The loss assigns {'a tensor ' if at < 2 else ''}to {where}{what} of the model. "
+                "It would be done once, when the loss is captured, and not again. Register a "
+                "buffer and write it in place with copy_ or add_, from numbers that do not depend "
+                "on the batch."
+            )
 
 
 def _checked(losses: Any, rows: Any) -> Any:
     """What the loss returned, if it is one number for each example."""
     if losses is None:
-        raise NotCaptured(
-            "The loss returned nothing. It must return a tensor with one loss for each example.",
-            final=True,
+        raise _wrong(
+            "The loss returned nothing. It must return a tensor with one loss for each example."
         )
     each = losses if isinstance(losses, dict) else {"loss": losses}
     if not each:
-        raise NotCaptured("The loss returned an empty dictionary.", final=True)
+        raise _wrong("The loss returned an empty dictionary.")
     for name, value in each.items():
         if not isinstance(value, Tensor):
-            raise NotCaptured(
+            raise _wrong(
                 f"The loss returned {type(value).__name__} where a tensor with one loss for each "
                 "example is needed, or a dictionary of such tensors. Of a model's output, return "
-                "a loss that is computed from its logits.",
-                final=True,
+                "a loss that is computed from its logits."
             )
         if value.dim() == 0:
-            raise NotCaptured(
+            raise _wrong(
                 f"The loss returned one number for the whole batch ({name}). Return one for each "
                 'example: pass reduction="none", and do not take the mean over the batch.',
-                final=True,
             )
         if value.dim() != 1 or value.shape[0] != rows:
-            raise NotCaptured(
+            raise _wrong(
                 f"The loss returned a tensor of sizes {tuple(value.shape)} ({name}) for {rows} "
                 "examples. Return one loss for each: take the sum or the mean over the other "
-                "dimensions, for instance losses.flatten(1).mean(1).",
-                final=True,
+                "dimensions, for instance losses.flatten(1).mean(1)."
             )
         if not value.is_floating_point():
-            raise NotCaptured(
+            raise _wrong(
                 f"The loss returned numbers of type {value.dtype} ({name}). Return floating point "
-                "numbers that depend on the model.",
-                final=True,
+                "numbers that depend on the model."
             )
     return losses
 
@@ -322,10 +278,9 @@ def _embedding_bag(
             "numbers of two dimensions, one row for each example, filled up with padding_idx."
         )
     if max_norm is not None or scale_grad_by_freq:
-        raise NotCaptured(
+        raise _wrong(
             "An EmbeddingBag with max_norm or scale_grad_by_freq changes its table by what the "
-            "batch has. Leave these options out.",
-            final=True,
+            "batch has. Leave these options out."
         )
     picked = nn.functional.embedding(input, weight)
     used = torch.ones_like(input, dtype=weight.dtype)
@@ -358,27 +313,32 @@ def _gaussian_nll_loss(
     return losses if reduction == "none" else getattr(losses, reduction)()
 
 
-def _packed(*_: Any) -> Any:
-    raise NotCaptured(
-        "The loss packs sequences (pack_padded_sequence): the steps of all examples are put into "
-        "one list by their lengths, which Python reads. Give the layer the padded sequences, and "
-        "leave out what lies behind the lengths afterwards, by a mask or an index."
-    )
+def _refuse(words: str) -> Callable[..., Any]:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise NotCaptured(words)
 
-
-def _gradients_inside(*_: Any, **__: Any) -> Any:
-    raise NotCaptured(
-        "The loss computes gradients by itself (torch.autograd.grad), which cannot be captured."
-    )
+    return refused
 
 
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     **CAPTURED_LAYERS,
-    torch._VF._pack_padded_sequence: _packed,
-    torch.autograd.grad: _gradients_inside,
+    torch._VF._pack_padded_sequence: _refuse(
+        "The loss packs sequences (pack_padded_sequence): the steps of all examples are put into "
+        "one list by their lengths, which Python reads. Give the layer the padded sequences, and "
+        "leave out what lies behind the lengths afterwards, by a mask or an index."
+    ),
+    torch.autograd.grad: _refuse(
+        "The loss computes gradients by itself (torch.autograd.grad), which cannot be captured."
+    ),
     nn.functional.embedding_bag: _embedding_bag,
     nn.functional.gaussian_nll_loss: _gaussian_nll_loss,
 }
+
+
+_NO_MEMORY = (
+    "Remove this, or make it a buffer that is written in place with numbers that do not depend on "
+    "the batch."
+)
 
 
 def _capture(
@@ -390,103 +350,82 @@ def _capture(
     *,
     symbolic: bool,
 ) -> Program:
-    leaves, build = _flatten(batch)
+    leaves, build = flatten(batch)
     blank = tuple(torch.empty((rows, *t.shape[1:]), dtype=t.dtype, device=t.device) for t in leaves)
-    shapes = None
-    if symbolic:
-        dim = torch.export.Dim("batch", min=2)
-        shapes = (tuple({0: dim} for _ in blank),)
+    dim = torch.export.Dim("batch", min=2)
+    shapes = (tuple({0: dim} for _ in blank),) if symbolic else None
     memory = Memory(model, loss)
     try:
-        exported, kept = _export(model, loss, build, blank, shapes)
-        changes = [*kept.changes, *memory.changes()]
+        exported, changes, again = _export(model, loss, build, blank, shapes)
+        changes += memory.changes()
         if changes:
             # Models that set themselves up at their first call do not change at their second.
-            _refuse_tensors(changes)
-            for put in kept.again:
+            tensors = [c for c in changes if c.endswith("(a tensor)")]
+            if tensors:
+                raise _wrong(
+                    f"The loss keeps a tensor outside of the program: {tensors[0]}. It would carry "
+                    f"something from one batch to the next. {_NO_MEMORY}"
+                )
+            for put in again:
                 put()
-            exported, kept = _export(model, loss, build, blank, shapes)
-            if kept.changes:
-                raise NotCaptured(
-                    f"The loss changes {', '.join(kept.changes[:3])} at each call, so it would "
-                    "carry something from one batch to the next, and in the captured program it "
-                    "would not change at all. Remove this, or make it a buffer that is written in "
-                    "place with numbers that do not depend on the batch.",
-                    final=True,
+            exported, changes, _ = _export(model, loss, build, blank, shapes)
+            if changes:
+                raise _wrong(
+                    f"The loss changes {', '.join(changes[:3])} at each call, so it would carry "
+                    "something from one batch to the next, and in the captured program it would "
+                    f"not change at all. {_NO_MEMORY}"
                 )
     finally:
         memory.restore()
     _refuse_hooks(model)
-    if symbolic and any_recorded():
+    if symbolic and calls:
         raise NotCaptured("backward passes of one's own are traced at one size")
-    try:
-        with _quiet(), preserve_node_meta():
-            _inline_regions_without_gradients(exported.graph_module)
-            literals = _literals(exported.graph_module)
-            exported = exported.run_decompositions(_decompositions())
-            trace_own_functions(exported.graph_module)
-    except NotCaptured:
-        raise
-    except Exception as error:
-        raise NotCaptured(_why(error)) from error
+    with _in_words(), _quiet(), preserve_node_meta():
+        _inline_regions_without_gradients(exported.graph_module)
+        literals = _literals(exported.graph_module)
+        exported = exported.run_decompositions(_decompositions())
+        trace_own_functions(exported.graph_module)
     _without_memory_as_found(exported.graph_module)
-    return _program(exported, model, rows, public, literals, symbolic)
-
-
-def _refuse_tensors(changes: list[str]) -> None:
-    kept = [c for c in changes if c.endswith("(a tensor)")]
-    if kept:
-        raise NotCaptured(
-            f"The loss keeps a tensor outside of the program: {kept[0]}. It would carry something "
-            "from one batch to the next. Remove this, or make it a buffer that is written in place "
-            "with numbers that do not depend on the batch.",
-            final=True,
-        )
+    return _program(exported, model, None if symbolic else rows, public, literals)
 
 
 def _export(
     model: nn.Module, loss: Callable[..., Any], build: Any, blank: tuple[Tensor, ...], shapes: Any
-) -> tuple[Any, _Kept]:
-    wrapped = _Loss(model, loss, build)
-    drawn = _drawn()
-    generator = torch.get_rng_state()
+) -> tuple[Any, list[str], list[Callable[[], None]]]:
+    """Also what the call changed in Python, and functions that change it so again."""
+    changes, again = list[str](), list[Callable[[], None]]()
+
+    def call(*leaves: Tensor) -> Any:
+        before, memory = _tensors_of(model), Memory(model, loss)
+        with Lines(_INSTEAD), disable_saved_tensors_hooks(OWN_SAVED_VALUES):
+            losses = loss(model, *build(leaves))
+        # Compared here, because torch.export puts plain attributes back itself.
+        changes[:], again[:] = memory.changes(tensors=False), memory.again()
+        _check_tensors(model, before)
+        return _checked(losses, leaves[0].shape[0])
+
+    drawn, generator = _drawn(), torch.get_rng_state()
     try:
-        with _quiet(), kept_as_nodes(), torch.enable_grad(), preserve_node_meta():
-            exported = torch.export.export(wrapped, blank, dynamic_shapes=shapes, strict=False)
-    except NotCaptured:
-        raise
-    except Exception as error:
-        cause = _cause(error)
-        if cause is not None:
-            raise cause from None
-        raise NotCaptured(_why(error)) from error
+        with _in_words(), _quiet(), kept_as_nodes(), torch.enable_grad(), preserve_node_meta():
+            exported = torch.export.export(
+                _Loss(model, call), blank, dynamic_shapes=shapes, strict=False
+            )
     finally:
         torch.set_rng_state(generator)
         now = _drawn()
         random.setstate(drawn[0])
     if now != drawn:
-        raise NotCaptured(
+        raise _wrong(
             "The loss draws a random number with Python's random or numpy. It would be drawn once, "
-            "when the loss is captured. Draw with torch, for instance torch.rand(()).",
-            final=True,
+            "when the loss is captured. Draw with torch, for instance torch.rand(())."
         )
-    return exported, wrapped.__dict__["_kept"]
+    return exported, changes, again
 
 
 def _drawn() -> tuple[Any, ...]:
     """The state of the generators of Python and numpy."""
     _, key, at, *_ = np.random.get_state()  # noqa: NPY002 (reads it only)
     return random.getstate(), np.asarray(key).tobytes(), at
-
-
-def _cause(error: BaseException) -> NotCaptured | None:
-    """A refusal of our own that torch has wrapped in an exception of its own."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, NotCaptured):
-            return seen
-        seen = seen.__cause__ or seen.__context__
-    return None
 
 
 _REASONS = (
@@ -497,10 +436,7 @@ _REASONS = (
         "config.encoder_layerdrop = 0, config.decoder_layerdrop = 0), or put the container of the "
         "layers into evaluation mode",
     ),
-    (
-        r"numpy|__array__",
-        "the loss turns a tensor into a numpy array. Use torch's operators",
-    ),
+    (r"numpy|__array__", "the loss turns a tensor into a numpy array. Use torch's operators"),
     (
         r"functorch|vmap|grad_increment|BatchedTensor|GradTrackingTensor|torch\.func",
         "the loss uses torch.func. Write it for a batch of examples without it",
@@ -516,17 +452,26 @@ _REASONS = (
 )
 
 
-def _why(error: BaseException) -> str:
+@contextmanager
+def _in_words() -> Iterator[None]:
     """Why torch.export failed, in words, with the user's line."""
-    text = f"{type(error).__name__}: {error}"
-    reason = next((say for pattern, say in _REASONS if re.search(pattern, text)), "")
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    first = f"{type(error).__name__}: {first[:300]}"
-    at = line_of_error(error)
-    place = f" at {at}" if at else ""
-    if reason:
-        return f"The loss cannot be captured{place}: {reason}. ({first})"
-    return f"The loss cannot be captured{place}: {first}"
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:  # a refusal of our own, which torch may have wrapped
+            if isinstance(cause, NotCaptured):
+                raise cause from None
+            cause = cause.__cause__ or cause.__context__
+        text = f"{type(error).__name__}: {error}"
+        reason = next((say for pattern, say in _REASONS if re.search(pattern, text)), "")
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        first = f"{type(error).__name__}: {first[:300]}"
+        at = line_of_error(error)
+        raise NotCaptured(
+            f"The loss cannot be captured{f' at {at}' if at else ''}: "
+            f"{f'{reason}. ({first})' if reason else first}"
+        ) from error
 
 
 @contextmanager
@@ -582,32 +527,29 @@ def _inline_regions_without_gradients(module: fx.GraphModule) -> None:
 
     run_decompositions() would inline them too, and forget that no gradient flows there.
     """
-    region = torch.ops.higher_order.wrap_with_set_grad_enabled
     for node in list(module.graph.nodes):
-        if node.op != "call_function":
-            continue
-        if node.target is not region:
-            if isinstance(node.target, torch._ops.HigherOrderOperator):
-                for arg in node.args:
-                    if isinstance(arg, fx.Node) and arg.op == "get_attr":
-                        inner = getattr(module, str(arg.target))
-                        if isinstance(inner, fx.GraphModule):
-                            _inline_regions_without_gradients(inner)  # such as autocast
-                            inner.forward = fx.Interpreter(inner).run  # keeps the user's lines
-            continue
-        _inline_region(module, node)
+        if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled:
+            _inline_region(module, node)
+        elif isinstance(node.target, torch._ops.HigherOrderOperator):
+            for inner in _regions(module, node).values():  # such as autocast
+                _inline_regions_without_gradients(inner)
+                inner.forward = fx.Interpreter(inner).run  # keeps the user's lines
     module.graph.eliminate_dead_code()
     module.recompile()
 
 
+def _regions(module: fx.GraphModule, node: fx.Node) -> dict[fx.Node, fx.GraphModule]:
+    """The graphs among the arguments of a node."""
+    named = [a for a in node.args if isinstance(a, fx.Node) and a.op == "get_attr"]
+    found = {a: getattr(module, str(a.target)) for a in named}
+    return {a: inner for a, inner in found.items() if isinstance(inner, fx.GraphModule)}
+
+
 def _inline_region(module: fx.GraphModule, node: fx.Node) -> None:
-    enabled, submodule, *args = node.args
-    assert isinstance(submodule, fx.Node)
-    inner = getattr(module, str(submodule.target))
+    enabled, _, *args = node.args
+    ((submodule, inner),) = _regions(module, node).items()
     _inline_regions_without_gradients(inner)
-    inputs = [n for n in inner.graph.nodes if n.op == "placeholder"]
-    env: dict[fx.Node, Any] = dict(zip(inputs, args, strict=True))
-    values: list[Any] = []
+    env: dict[Any, Any] = dict(zip(inner.graph.find_nodes(op="placeholder"), args, strict=True))
     with module.graph.inserting_before(node):
         for n in inner.graph.nodes:
             if n.op == "call_function":
@@ -616,24 +558,18 @@ def _inline_region(module: fx.GraphModule, node: fx.Node) -> None:
                 name = f"{submodule.target}_{n.target}".replace(".", "_")
                 setattr(module, name, getattr(inner, n.target))
                 env[n] = module.graph.get_attr(name)
-            elif n.op == "output":
-                values = [env[v] if isinstance(v, fx.Node) else v for v in n.args[0]]
-        if not enabled:
-            values = [_detached(module, v) for v in values]
+        (output,) = inner.graph.find_nodes(op="output")
+        values = [env[v] if isinstance(v, fx.Node) else v for v in output.args[0]]
+        for at, value in enumerate([] if enabled else values):
+            if isinstance(value, fx.Node) and isinstance(value.meta.get("val"), Tensor):
+                values[at] = module.graph.call_function(aten.detach.default, (value,))
+                values[at].meta = dict(value.meta)
     for user in list(node.users):
         if user.target is not operator.getitem:
             raise NotCaptured("a region without gradients is used in a way that is not understood")
         user.replace_all_uses_with(values[user.args[1]])  # type: ignore[index]
         module.graph.erase_node(user)
     module.graph.erase_node(node)
-
-
-def _detached(module: fx.GraphModule, value: Any) -> Any:
-    if not isinstance(value, fx.Node) or not isinstance(value.meta.get("val"), Tensor):
-        return value
-    node = module.graph.call_function(aten.detach.default, (value,))
-    node.meta = dict(value.meta)
-    return node
 
 
 _EMPTY = {
@@ -676,59 +612,50 @@ def _literals(module: fx.GraphModule) -> set[str]:
                 continue
             if not isinstance(user.target, torch._ops.HigherOrderOperator):
                 return False
-            given: Any = user.args
-            inner = [getattr(graph, str(a.target)) for a in given if _is_graph(graph, a)]
-            tensors = [a for a in given if isinstance(a, fx.Node) and not _is_graph(graph, a)]
-            for region in inner:
-                inputs = [n for n in region.graph.nodes if n.op == "placeholder"]
+            regions = _regions(graph, user)
+            tensors = [a for a in user.args if isinstance(a, fx.Node) and a not in regions]
+            for region in regions.values():
+                inputs = region.graph.find_nodes(op="placeholder")
                 if len(inputs) != len(tensors) or not only_lifted(
                     region, inputs[tensors.index(node)]
                 ):
                     return False
         return True
 
-    inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
+    inputs = module.graph.find_nodes(op="placeholder")
     return {n.name for n in inputs if n.users and only_lifted(module, n)}
 
 
-def _is_graph(module: fx.GraphModule, value: Any) -> bool:
-    return (
-        isinstance(value, fx.Node)
-        and value.op == "get_attr"
-        and isinstance(getattr(module, str(value.target), None), fx.GraphModule)
-    )
+_KINDS = {
+    "PARAMETER": "parameter",
+    "BUFFER": "buffer",
+    "CONSTANT_TENSOR": "constant",
+    "USER_INPUT": "batch",
+}
 
 
 def _program(
     exported: Any,
     model: nn.Module,
-    rows: int,
+    size: int | None,
     public: Sequence[Tensor],
     literals: set[str],
-    symbolic: bool,
 ) -> Program:
     signature = exported.graph_signature
     nodes = {n.name: n for n in exported.graph.nodes}
-    kinds = {
-        "PARAMETER": "parameter",
-        "BUFFER": "buffer",
-        "CONSTANT_TENSOR": "constant",
-        "USER_INPUT": "batch",
-    }
+    constants = {name.removeprefix("model."): value for name, value in exported.constants.items()}
+    constants = {k: v.detach() for k, v in constants.items() if isinstance(v, Tensor)}
     places = []
     for spec in signature.input_specs:
-        if spec.kind.name not in kinds:
+        if spec.kind.name not in _KINDS:
             raise NotCaptured(f"The loss has an input of kind {spec.kind.name}, which has no rule.")
         target = spec.target.removeprefix("model.") if spec.target else None
-        kind = kinds[spec.kind.name]
+        kind = _KINDS[spec.kind.name]
         if kind == "parameter" and not model.get_parameter(str(target)).requires_grad:
             kind = "frozen"  # so that a layer unfrozen later makes another program
         places.append(Place(nodes[spec.arg.name], kind, target))
-    constants = {name.removeprefix("model."): value for name, value in exported.constants.items()}
-    constants = {k: v for k, v in constants.items() if isinstance(v, Tensor)}
-    for place in places:
-        if place.kind == "constant" and place.node.name not in literals:
-            _check_constant(place, constants, public)
+        if kind == "constant" and spec.arg.name not in literals:
+            _check_constant(places[-1].node, constants.get(target or ""), public)
     losses, updates = [], []
     for spec in signature.output_specs:
         name = getattr(spec.arg, "name", None)
@@ -737,40 +664,28 @@ def _program(
         elif spec.kind.name == "BUFFER_MUTATION":
             updates.append((spec.target.removeprefix("model."), nodes[name]))
         elif spec.kind.name == "USER_INPUT_MUTATION":
-            raise NotCaptured(
-                "The loss writes into the batch in place. Work on a copy: x = x.clone().",
-                final=True,
-            )
+            raise _wrong("The loss writes into the batch in place. Work on a copy: x = x.clone().")
         else:
-            raise NotCaptured(
+            raise _wrong(
                 f"The loss writes into {spec.target or spec.kind.name}, which is no buffer. A "
-                "parameter is changed by the optimizer only.",
-                final=True,
+                "parameter is changed by the optimizer only."
             )
     tree = exported.call_spec.out_spec
     names = tuple(str(n) for n in tree.context) if tree.type is dict else None
-    used = {k: v.detach() for k, v in constants.items()}
-    size = None if symbolic else rows
-    return Program(exported.graph_module, places, tuple(losses), names, updates, model, size, used)
+    module = exported.graph_module
+    return Program(module, places, tuple(losses), names, updates, model, size, constants)
 
 
-def _check_constant(place: Place, constants: dict[str, Tensor], public: Sequence[Tensor]) -> None:
+def _check_constant(node: fx.Node, value: Tensor | None, public: Sequence[Tensor]) -> None:
     """One number is like a number in the program's text; more of them may be data."""
-    value = constants.get(place.target or "")
-    if place.node.meta["val"].numel() <= 1:
+    if node.meta["val"].numel() <= 1:
         return
-    for given in public:
-        if (
-            value is not None
-            and given.shape == value.shape
-            and (given is value or given.data_ptr() == value.data_ptr())
-        ):
+    for given in [] if value is None else public:
+        if given.shape == value.shape and given.data_ptr() == value.data_ptr():
             return
-    users = [u.meta.get("custom", {}).get("line") for u in place.node.users]
-    at = next((f" at {u}" for u in users if u), "")
-    raise NotCaptured(
-        f"The loss uses a tensor from outside{at}, of sizes {list(place.node.meta['val'].shape)}, "
+    at = next((f" at {line}" for line in map(line_of, node.users) if line), "")
+    raise _wrong(
+        f"The loss uses a tensor from outside{at}, of sizes {list(node.meta['val'].shape)}, "
         "which may hold data. If it does not depend on the examples, make it a buffer of the model "
-        "with register_buffer, or pass it in public=[...].",
-        final=True,
+        "with register_buffer, or pass it in public=[...]."
     )

@@ -33,16 +33,10 @@ from tightrope.train.program.lines import Lines, line_of, users_line, where
 if TYPE_CHECKING:
     from tightrope.train.program.proof import Proof
 
-__all__ = [
-    "OWN_SAVED_VALUES",
-    "OwnFunction",
-    "any_recorded",
-    "kept_as_nodes",
-    "trace_own_functions",
-]
+__all__ = ["OWN_SAVED_VALUES", "OwnFunction", "calls", "kept_as_nodes", "trace_own_functions"]
 
 _number = itertools.count()
-_calls: dict[Any, OwnFunction] = {}  # by their operator, while a loss is being captured
+calls: dict[Any, _Call] = {}  # those of the loss that was exported last, by their operator
 _thread: int | None = None  # the thread that captures
 _inside = False  # an operator of ours is being called: torch.library uses a Function of its own
 
@@ -105,9 +99,8 @@ class OwnFunction:
                 except Refusal as refusal:
                     at = where(node, f"{self.name}.{which}", line)
                     raise type(refusal)(refusal.why, refusal.do, at) from None
-            else:
-                return [None if n is None else inner.labels[n] for n in node.args[0]]
-        raise AssertionError("a graph without an output")
+        (output,) = graph.graph.find_nodes(op="output")
+        return [None if n is None else inner.labels[n] for n in output.args[0]]
 
 
 class _Proved(torch.autograd.Function):
@@ -132,7 +125,7 @@ class _Proved(torch.autograd.Function):
 # While the loss is exported.
 
 
-class _Recorded:
+class _Call:
     """A call as the user wrote it: its Python is run to trace it, and never again."""
 
     def __init__(self, function: Any, args: tuple[Any, ...], name: str, hook: bool = False) -> None:
@@ -141,15 +134,23 @@ class _Recorded:
         self.place = f"{name} at {line}" if line else name
         self.args = [None if isinstance(a, Tensor) else a for a in args]
         self.at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
-        self.needs = [a.requires_grad for a in args if isinstance(a, Tensor)]
         if any(isinstance(x, Tensor) for x in pytree.tree_leaves(self.args)):
             raise NotCaptured(
                 f"{self.place} gets tensors in a list or a dictionary. Pass each tensor as an "
                 "argument of its own: the proof follows arguments one by one."
             )
         self.alone = True  # whether it returned one tensor, not a tuple
-        self.operator = self._as_operator()
-        _calls[self.operator] = self  # type: ignore[assignment]
+        made = torch.library.custom_op(
+            f"tightrope::own{next(_number)}",
+            self.forward,
+            mutates_args=(),
+            schema="(Tensor[] xs) -> Tensor[]",
+        )
+        made.register_fake(self.forward)
+        if hook:
+            fx.node.has_side_effect(made._opoverload)  # its result is used by nothing yet
+        calls[made._opoverload] = self
+        self.operator = made._opoverload
 
     def apply(self, xs: list[Tensor]) -> list[Tensor]:
         args = list(self.args)
@@ -159,7 +160,25 @@ class _Recorded:
         self.alone = isinstance(out, Tensor)
         return [out] if self.alone else list(out)
 
-    def call(self, xs: list[Tensor]) -> Any:
+    def forward(self, xs: list[Tensor]) -> list[Tensor]:
+        with torch.no_grad():
+            return [y.clone() for y in self.apply(xs)]
+
+    def backward(self, xs: list[Tensor], tops: list[Tensor]) -> list[Tensor | None]:
+        """Gradients of the tensors, None where there is none, from those of the outputs."""
+        leaves = [x.detach().requires_grad_(_has_gradient(x)) for x in xs]
+        with torch.enable_grad():
+            ys = self.apply(leaves)
+        pairs = [(y, g) for y, g in zip(ys, tops, strict=True) if y.requires_grad]
+        if not pairs:
+            return [None] * len(xs)
+        wanted = [x for x in leaves if x.requires_grad]
+        outs, given = zip(*pairs, strict=True)
+        grads = iter(torch.autograd.grad(outs, wanted, given, allow_unused=True))
+        return [next(grads) if x.requires_grad else None for x in leaves]
+
+    def run(self, xs: list[Tensor]) -> Any:
+        """As a node of the graph that is being exported."""
         global _inside
         _inside = True
         try:
@@ -168,70 +187,34 @@ class _Recorded:
             _inside = False
         return out[0] if self.alone else tuple(out)
 
-    def _as_operator(self) -> Any:
-        def run(xs: list[Tensor]) -> list[Tensor]:
-            with torch.no_grad():
-                return [y.clone() for y in self.apply(xs)]
-
-        made = torch.library.custom_op(
-            f"tightrope::own{next(_number)}",
-            run,
-            mutates_args=(),
-            schema="(Tensor[] xs) -> Tensor[]",
-        )
-        made.register_fake(run)
-        if self.hook:
-            fx.node.has_side_effect(made._opoverload)  # its result is used by nothing yet
-        return made._opoverload
-
     def traced(self, examples: list[Tensor]) -> OwnFunction:
         """Both passes as graphs, from tensors of the right shapes."""
-        count = len(examples)
-        floats = [i for i, x in enumerate(examples) if x.is_floating_point() or x.is_complex()]
-
-        def forward(*values: Tensor) -> list[Tensor]:
-            with torch.no_grad():
-                outs = self.apply([v.view_as(v) for v in values])
-            return [y.clone() for y in outs]
-
-        def backward(*values: Tensor) -> list[Tensor | None]:
-            xs = [v.detach().requires_grad_(i in floats) for i, v in enumerate(values[:count])]
-            with torch.enable_grad():
-                ys = self.apply(xs)
-            pairs = [(y, g) for y, g in zip(ys, values[count:], strict=True) if y.requires_grad]
-            grads: list[Tensor | None] = [None] * count
-            if pairs:
-                found = torch.autograd.grad(
-                    [y for y, _ in pairs],
-                    [xs[i] for i in floats],
-                    [g for _, g in pairs],
-                    allow_unused=True,
-                )
-                for i, grad in zip(floats, found, strict=True):
-                    grads[i] = grad
-            return grads
-
-        graph = make_fx(forward)(*examples)
-        outs = forward(*examples)
-        back = make_fx(backward)(*examples, *[torch.zeros_like(y) for y in outs])
-        for one in (graph, back):
-            one.graph.eliminate_dead_code()
-            one.recompile()
-            self._check(one)
-        return OwnFunction(self.name, graph, back)
-
-    def _check(self, graph: fx.GraphModule) -> None:
-        for node in graph.graph.nodes:
-            if isinstance(node.target, torch._ops.OpOverload):
-                if torch.Tag.nondeterministic_seeded in node.target.tags:
+        count, outs = len(examples), self.forward(examples)
+        graphs = [
+            make_fx(lambda *xs: self.forward([x.view_as(x) for x in xs]))(*examples),
+            make_fx(lambda *xs: self.backward([*xs[:count]], [*xs[count:]]))(
+                *examples, *map(torch.zeros_like, outs)
+            ),
+        ]
+        for graph in graphs:
+            graph.graph.eliminate_dead_code()
+            graph.recompile()
+            for node in graph.graph.nodes:
+                if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                     raise NotCaptured(
                         f"{self.place} draws random numbers. Draw them outside and pass them as "
                         "an argument: forward and backward must see the same ones."
                     )
-            elif node.op == "get_attr" and getattr(graph, node.target).numel() > 1:
-                raise NotCaptured(
-                    f"{self.place} uses a tensor that is not one of its arguments. Pass it as one."
-                )
+                if node.op == "get_attr" and getattr(graph, node.target).numel() > 1:
+                    raise NotCaptured(
+                        f"{self.place} uses a tensor that is not one of its arguments. Pass it as "
+                        "one."
+                    )
+        return OwnFunction(self.name, *graphs)
+
+
+def _has_gradient(x: Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
 
 
 def _with_lines(function: Any) -> Any:
@@ -248,8 +231,32 @@ def _with_lines(function: Any) -> Any:
     return Marked
 
 
-def _hook_function(hook: Callable[[Tensor], Tensor | None]) -> Any:
-    """A Function that returns its argument, and whose backward pass is a hook on a tensor."""
+# What stands for parts of torch meanwhile.
+
+
+def _apply_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Function.apply."""
+    if _inside or threading.get_ident() != _thread:
+        return _original(cls, *args, **kwargs)
+    if cls.__name__ == "CheckpointFunction":
+        raise NotCaptured(
+            "Checkpointing with use_reentrant=True cannot be captured. Pass use_reentrant=False."
+        )
+    if kwargs:
+        raise NotCaptured(f"{cls.__name__}.apply gets keyword arguments. Pass them by place.")
+    call = _Call(cls, args, cls.__name__)
+    return call.run([args[i] for i in call.at])
+
+
+def _register_hook(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Any:
+    """Tensor.register_hook: a Function that returns its argument, with the hook as its way back."""
+    name = f"the hook {getattr(hook, '__name__', type(hook).__name__)}"
+    if isinstance(tensor, torch.nn.Parameter):
+        raise NotCaptured(
+            f"{name} on a parameter would change the gradient of a whole batch. Remove it: the "
+            "run clips and adds noise to gradients of single examples.",
+            final=True,
+        )
 
     class Hook(torch.autograd.Function):
         @staticmethod
@@ -261,42 +268,13 @@ def _hook_function(hook: Callable[[Tensor], Tensor | None]) -> Any:
             new = hook(g)
             return g if new is None else new
 
-    return Hook
-
-
-def _register_hook(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Any:
-    """What stands for Tensor.register_hook during export."""
-    name = f"the hook {getattr(hook, '__name__', type(hook).__name__)}"
-    if isinstance(tensor, torch.nn.Parameter):
+    def cannot_remove() -> None:
         raise NotCaptured(
-            f"{name} on a parameter would change the gradient of a whole batch. Remove it: the "
-            "run clips and adds noise to gradients of single examples.",
-            final=True,
+            "A hook on a tensor is removed within the loss. Leave it, or do not add it."
         )
-    _Recorded(_hook_function(hook), (tensor,), name, hook=True).call([tensor])
-    return SimpleNamespace(remove=_cannot_remove)
 
-
-def _cannot_remove() -> None:
-    raise NotCaptured("A hook on a tensor is removed within the loss. Leave it, or do not add it.")
-
-
-OWN_SAVED_VALUES = (
-    "The loss exchanges the values that are saved for the way back (saved_tensors_hooks). The "
-    "captured program would not do so. Leave that out; checkpoint and save_on_cpu may stay."
-)
-# These give back what was saved, so the program is the same without them.
-_GIVE_BACK = (_checkpoint_hook, save_on_cpu)
-
-
-def _enter_saved(hooks: Any) -> None:
-    """What stands for the beginning of saved_tensors_hooks during export."""
-    if type(hooks) not in _GIVE_BACK:
-        raise NotCaptured(OWN_SAVED_VALUES)
-
-
-def _leave_saved(hooks: Any, *_: Any) -> None:
-    """And for its end: nothing was begun."""
+    _Call(Hook, (tensor,), name, hook=True).run([tensor])
+    return SimpleNamespace(remove=cannot_remove)
 
 
 def _refuse_post_hook(*_: Any, **__: Any) -> Any:
@@ -307,18 +285,16 @@ def _refuse_post_hook(*_: Any, **__: Any) -> Any:
     )
 
 
-def _record(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """What stands for Function.apply during export."""
-    if _inside or threading.get_ident() != _thread:
-        return _original(cls, *args, **kwargs)
-    if cls.__name__ == "CheckpointFunction":
-        raise NotCaptured(
-            "Checkpointing with use_reentrant=True cannot be captured. Pass use_reentrant=False."
-        )
-    if kwargs:
-        raise NotCaptured(f"{cls.__name__}.apply gets keyword arguments. Pass them by place.")
-    call = _Recorded(cls, args, cls.__name__)
-    return call.call([args[i] for i in call.at])
+OWN_SAVED_VALUES = (
+    "The loss exchanges the values that are saved for the way back (saved_tensors_hooks). The "
+    "captured program would not do so. Leave that out; checkpoint and save_on_cpu may stay."
+)
+
+
+def _enter_saved(hooks: Any) -> None:
+    # These two give back what was saved, so the program is the same without them.
+    if type(hooks) not in (_checkpoint_hook, save_on_cpu):
+        raise NotCaptured(OWN_SAVED_VALUES)
 
 
 # `Function.apply` is one Python function. Its code is replaced, not the attribute: a model may have
@@ -334,9 +310,9 @@ def _code_that_records() -> Any:
     )  # the replaced code has this cell, so this one needs it
 
     def apply(cls, *args, **kwargs):  # type: ignore[no-untyped-def]
-        from tightrope.train.program.custom import _record
+        from tightrope.train.program.custom import _apply_function
 
-        return _record(cls, *args, **kwargs) if __class__ else None
+        return _apply_function(cls, *args, **kwargs) if __class__ else None
 
     return apply.__code__
 
@@ -345,28 +321,30 @@ def _code_that_records() -> Any:
 def kept_as_nodes() -> Iterator[None]:
     """While the loss is exported: Functions and hooks become operators of their own."""
     global _thread
-    tensor: Any = Tensor
-    saved: Any = saved_tensors_hooks
-    kept = tensor.register_hook, tensor.register_post_accumulate_grad_hook
-    kept_saved = saved.__enter__, saved.__exit__
-    _calls.clear()
+    instead: list[tuple[Any, str, Any]] = [
+        (_apply, "__code__", _code_that_records()),
+        (Tensor, "register_hook", _register_hook),
+        (Tensor, "register_post_accumulate_grad_hook", _refuse_post_hook),
+        (saved_tensors_hooks, "__enter__", _enter_saved),
+        (saved_tensors_hooks, "__exit__", lambda *_: None),
+    ]
+    kept = [getattr(owner, name) for owner, name, _ in instead]
+    calls.clear()
     _thread = threading.get_ident()
-    _apply.__code__ = _code_that_records()
-    tensor.register_hook = _register_hook
-    tensor.register_post_accumulate_grad_hook = _refuse_post_hook
-    saved.__enter__, saved.__exit__ = _enter_saved, _leave_saved
     try:
+        for owner, name, new in instead:
+            setattr(owner, name, new)
         yield
     finally:
-        _apply.__code__, _thread = _code, None
-        tensor.register_hook, tensor.register_post_accumulate_grad_hook = kept
-        saved.__enter__, saved.__exit__ = kept_saved
+        for (owner, name, _), old in zip(instead, kept, strict=True):
+            setattr(owner, name, old)
+        _thread = None
 
 
 def trace_own_functions(module: fx.GraphModule) -> None:
     """Replace the operators of recorded calls by their traced passes; hooks get all later uses."""
     for node in list(module.graph.nodes):
-        call: Any = _calls.get(node.target)
+        call = calls.get(node.target)
         if call is None:
             continue
         with FakeTensorMode(), Lines():
@@ -393,10 +371,5 @@ def trace_own_functions(module: fx.GraphModule) -> None:
             out.meta = dict(source.meta)
             for user in users:
                 user.replace_input_with(source, out)
-    _calls.clear()
+    calls.clear()
     module.recompile()
-
-
-def any_recorded() -> bool:
-    """Whether the loss that was exported last has Functions or hooks of its own."""
-    return bool(_calls)

@@ -22,9 +22,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import torch
-from torch import Tensor
-
 from tightrope.errors import InvalidInput
 
 __all__ = [
@@ -38,7 +35,6 @@ __all__ = [
     "Rows",
     "Unknown",
     "broadcast",
-    "check_fits",
     "name_of",
     "reshaped",
     "without",
@@ -56,9 +52,6 @@ class Rows:
     def at(self, dim: int) -> Rows:
         """The same rows along another dimension."""
         return Rows(dim, self.outer, self.inner)
-
-    def entries(self, batch: int) -> int:
-        return self.outer * batch * self.inner
 
 
 @dataclass(frozen=True)
@@ -174,31 +167,3 @@ def reshaped(label: Rows, batch: int, old: Sequence[int], new: Sequence[int]) ->
 def without(label: Rows, gone: Iterable[int], keep: bool = False) -> Rows:
     """Rows after dimensions other than theirs are removed (or reduced to one entry)."""
     return label if keep else label.at(label.dim - sum(d < label.dim for d in gone))
-
-
-def check_fits(label: Label, value: Any, batch: int, sizes: Any) -> None:
-    """A label must fit the sizes. This runs after every rule, and catches slips in the table.
-
-    sizes: a function from a tensor to its sizes at batches of `batch` examples and, where the
-    program is written for any number of examples, at batches of another size.
-    """
-    if isinstance(label, tuple):
-        if not isinstance(value, tuple | list) or len(value) != len(label):
-            raise Unknown("the rule gives more labels than the operator has outputs")
-        for one, part in zip(label, value, strict=True):
-            if one is not None:  # an output that the proof lets nothing use
-                check_fits(one, part, batch, sizes)
-        return
-    if isinstance(value, tuple | list):
-        raise Unknown("the rule gives one label to an operator with several outputs")
-    if label == SIZE and isinstance(value, Tensor):
-        raise Unknown("a tensor is labelled as a size")
-    if isinstance(label, Rows | Index):
-        if not isinstance(value, Tensor):
-            raise Unknown("something that is no tensor is labelled as rows")
-        for shape, examples in sizes(value):
-            wanted = label.entries(examples) if isinstance(label, Rows) else examples
-            if not 0 <= label.dim < len(shape) or shape[label.dim] != wanted:
-                raise Unknown(f"examples in a place that is not understood, sizes {shape}")
-        if isinstance(label, Index) and value.dtype not in (torch.int64, torch.int32):
-            raise Unknown("the numbers of the rows in a type that may not hold them")

@@ -11,6 +11,7 @@ import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,28 @@ _DEEPEST = 6
 _OF_RECURRENT = ("_flat_weights", "_flat_weight_refs")
 
 
+@dataclass
+class _Place:
+    """Entries that may change: a dictionary by key, else a list."""
+
+    path: str
+    read: Callable[[], Any]  # a plain copy
+    write: Callable[[Any], None]
+    put: Callable[[Any, Any], None] | None = None  # one entry of a dictionary; _GONE removes it
+
+    def __post_init__(self) -> None:
+        self.before = self.read()
+
+
+_GONE = object()
+
+
 class Memory:
     """Containers and objects as they were, with their entries."""
 
     def __init__(self, *roots: Any) -> None:
         self._seen: dict[int, Any] = {}
-        self._entries: list[tuple[str, Any, Any]] = []  # path, container, its entries as a copy
+        self._places: list[_Place] = []
         self._arrays: list[tuple[str, Any, Any]] = []  # path, tensor or array, its state
         for root in roots:
             self._note(root, "the model" if isinstance(root, nn.Module) else "the loss", 0)
@@ -40,50 +57,44 @@ class Memory:
         if isinstance(value, _ATOMS) or id(value) in self._seen or depth > _DEEPEST:
             return
         self._seen[id(value)] = value
+        deeper = depth + 1
         if isinstance(value, Tensor | np.ndarray):
             self._arrays.append((path, value, _state(value)))
         elif isinstance(value, dict):
-            self._entries.append((path, value, dict(dict.items(value))))
+            self._places.append(_of_dictionary(path, value))
             for key, one in dict.items(value):  # not as a subclass may give them out
-                self._note(one, f"{path}[{key!r}]", depth + 1)
+                self._note(one, f"{path}[{key!r}]", deeper)
         elif isinstance(value, list | tuple | deque | set | frozenset):
-            self._entries.append((path, value, list(value)))
+            self._places.append(_of_list(path, value))
             for at, one in enumerate(value):
-                self._note(one, f"{path}[{at}]", depth + 1)
+                self._note(one, f"{path}[{at}]", deeper)
         elif isinstance(value, nn.Module):
-            self._note_module(value, path, depth)
+            for name, module in value.named_modules():
+                here = f"{path}.{name}" if name else path
+                self._seen[id(module)] = module
+                self._note_attributes(module, here, 0)
+                if isinstance(type(module).forward, types.FunctionType):
+                    self._note_function(type(module).forward, here, 0)
         elif isinstance(value, functools.partial):
             for one in (value.func, value.args, value.keywords):
-                self._note(one, path, depth + 1)
+                self._note(one, path, deeper)
         elif isinstance(value, types.MethodType):
-            self._note(value.__self__, path, depth + 1)
-            self._note(value.__func__, path, depth + 1)
+            self._note(value.__self__, path, deeper)
+            self._note(value.__func__, path, deeper)
         elif isinstance(value, types.FunctionType):
             self._note_function(value, path, depth)
-        elif _is_of_library(type(value).__module__):
-            return
-        else:
+        elif not _is_of_library(type(value).__module__):
             self._note_attributes(value, path, depth)
-
-    def _note_module(self, module: nn.Module, path: str, depth: int) -> None:
-        for name, one in module.named_modules():
-            here = f"{path}.{name}" if name else path
-            self._seen[id(one)] = one
-            self._note_attributes(one, here, 0)
-            forward = type(one).forward
-            if isinstance(forward, types.FunctionType):
-                self._note_function(forward, here, 0)
 
     def _note_attributes(self, value: Any, path: str, depth: int) -> None:
         attributes = getattr(value, "__dict__", None)
         if not isinstance(attributes, dict):
             return
         self._note_class(type(value))
-        self._entries.append((path, attributes, dict(attributes)))
+        self._places.append(_of_dictionary(path, attributes))
         for key, one in attributes.items():
-            if key == "_modules":
-                continue  # noted by name
-            self._note(one, f"{path}.{key}", depth + 1)
+            if key != "_modules":  # noted by name
+                self._note(one, f"{path}.{key}", depth + 1)
 
     def _note_class(self, kind: type) -> None:
         """What the class itself keeps, its methods, and those that it inherits from."""
@@ -91,7 +102,7 @@ class Memory:
             if id(one) in self._seen or _is_of_library(one.__module__):
                 continue
             self._seen[id(one)] = one
-            self._entries.append((f"the class {one.__name__}", _Class(one), dict(vars(one))))
+            self._places.append(_of_class(one))
             installed = "site-packages" in getattr(sys.modules.get(one.__module__), "__file__", "")
             for key, value in vars(one).items():
                 # Of what is installed, methods are too many; only their class is noted.
@@ -103,42 +114,36 @@ class Memory:
         if _is_of_library(function.__module__ or ""):
             return
         self._note_attributes(function, path, depth)
-        for cell, name in zip(
-            function.__closure__ or (), function.__code__.co_freevars, strict=False
-        ):
+        cells = zip(function.__closure__ or (), function.__code__.co_freevars, strict=False)
+        for cell, name in cells:
             try:
-                contents = cell.cell_contents
+                place = _of_cell(f"the variable {name}", cell)
             except ValueError:  # not bound yet
                 continue
-            self._entries.append((f"the variable {name}", cell, contents))
-            self._note(contents, f"the variable {name}", depth + 1)
+            self._places.append(place)
+            self._note(cell.cell_contents, place.path, depth + 1)
         for default in function.__defaults__ or ():
             self._note(default, f"a default of {function.__name__}", depth + 1)
-        for name in _names(function.__code__):
-            if name in function.__globals__:
-                value = function.__globals__[name]
-                self._entries.append((f"the global {name}", _Global(function, name), value))
-                self._note(value, f"the global {name}", depth + 1)
+        for name in _names(function.__code__) & function.__globals__.keys():
+            self._places.append(_of_global(f"the global {name}", function.__globals__, name))
+            self._note(function.__globals__[name], f"the global {name}", depth + 1)
 
     def changes(self, *, tensors: bool = True) -> list[str]:
         """What is not as it was; tensors are named so. tensors: also look for writes in place."""
         found = []
-        for path, container, before in self._entries:
+        for place in self._places:
+            before, now, path = place.before, place.read(), place.path
             if path.endswith(_OF_RECURRENT):
                 continue
-            now = _entries(container)
             if isinstance(before, dict):
-                keys = [k for k in _keys(before, now) if not _same(before, now, k)]
-                keys = [k for k in keys if k not in _OF_RECURRENT]
-                found += [_named(path, key, dict.get(now, key)) for key in keys]
-            elif isinstance(before, list):
-                if len(now) != len(before) or any(
-                    not _equal(a, b) for a, b in zip(before, now, strict=True)
-                ):
-                    tensor = any(isinstance(x, Tensor) for x in now)
-                    found.append(f"{path} (a tensor)" if tensor else path)
+                keys = [k for k in _changed(before, now) if k not in _OF_RECURRENT]
+                names = [k if isinstance(k, str) and k.isidentifier() else None for k in keys]
+                found += [
+                    _named(f"{path}.{name}" if name else f"{path}[{key!r}]", now.get(key))
+                    for key, name in zip(keys, names, strict=True)
+                ]
             elif not _equal(before, now):
-                found.append(f"{path} (a tensor)" if isinstance(now, Tensor) else path)
+                found.append(_named(path, *now))
         for path, value, state in self._arrays:
             if (tensors or not isinstance(value, Tensor)) and _state(value) != state:
                 found.append(f"{path} (a tensor)")
@@ -147,81 +152,76 @@ class Memory:
     def again(self) -> list[Callable[[], None]]:
         """Functions that make the same changes again, but for tensors."""
         made: list[Callable[[], None]] = []
-        for _, container, before in self._entries:
-            now = _entries(container)
-            if isinstance(before, dict):
-                for key in _keys(before, now):
-                    value = dict.get(now, key)
-                    if not _same(before, now, key) and not isinstance(value, Tensor):
-                        made.append(functools.partial(_put, container, key, key in now, value))
+        for place in self._places:
+            if place.put is not None:
+                now = place.read()
+                for key in _changed(place.before, now):
+                    value = now.get(key, _GONE)
+                    if not isinstance(value, Tensor):
+                        made.append(functools.partial(place.put, key, value))
         return made
 
     def restore(self) -> None:
         """Put entries back. Numbers within tensors and arrays are not written by a capture."""
-        for _, container, before in self._entries:
-            if isinstance(container, _Global | _Class):
-                container.set(before)
-            elif isinstance(container, types.CellType):
-                container.cell_contents = before
-            elif isinstance(container, dict):
-                if any(not _same(before, container, k) for k in _keys(before, container)):
-                    kind: Any = OrderedDict if isinstance(container, OrderedDict) else dict
-                    kind.clear(container)
-                    for key, one in before.items():
-                        kind.__setitem__(container, key, one)
-            elif isinstance(container, list | deque):
-                if len(container) != len(before) or any(
-                    a is not b for a, b in zip(container, before, strict=True)
-                ):
-                    container.clear()
-                    container.extend(before)
-            elif isinstance(container, set) and container != set(before):
-                container.clear()
-                container.update(before)
+        for place in self._places:
+            before, now = place.before, place.read()
+            if isinstance(before, dict):
+                if _changed(before, now):
+                    place.write(before)
+            elif len(before) != len(now) or any(
+                a is not b for a, b in zip(before, now, strict=True)
+            ):
+                place.write(before)
 
 
-def _put(container: Any, key: Any, there: bool, value: Any) -> None:
-    if there:
-        container[key] = value
-    else:
-        container.pop(key, None)
+def _of_dictionary(path: str, value: dict[Any, Any]) -> _Place:
+    kind: Any = OrderedDict if isinstance(value, OrderedDict) else dict
+
+    def write(before: dict[Any, Any]) -> None:
+        kind.clear(value)
+        for key, one in before.items():
+            kind.__setitem__(value, key, one)
+
+    def put(key: Any, one: Any) -> None:
+        if one is _GONE:
+            value.pop(key, None)
+        else:
+            value[key] = one
+
+    return _Place(path, lambda: dict(dict.items(value)), write, put)
 
 
-class _Global:
-    def __init__(self, function: types.FunctionType, name: str) -> None:
-        self.globals, self.name = function.__globals__, name
+def _of_list(path: str, value: Any) -> _Place:
+    def write(before: list[Any]) -> None:
+        if isinstance(value, list | deque | set):
+            value.clear()
+            (value.update if isinstance(value, set) else value.extend)(before)
 
-    def get(self) -> Any:
-        return self.globals.get(self.name)
-
-    def set(self, value: Any) -> None:
-        self.globals[self.name] = value
+    return _Place(path, lambda: list(value), write)
 
 
-class _Class:
-    """The attributes of a class."""
+def _of_cell(path: str, cell: Any) -> _Place:
+    return _Place(
+        path, lambda: [cell.cell_contents], lambda before: setattr(cell, "cell_contents", *before)
+    )
 
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
 
-    def __contains__(self, key: str) -> bool:
-        return key in vars(self.kind)
+def _of_global(path: str, names: dict[str, Any], name: str) -> _Place:
+    return _Place(path, lambda: [names.get(name)], lambda before: names.update({name: before[0]}))
 
-    def __setitem__(self, key: str, value: Any) -> None:
-        setattr(self.kind, key, value)
 
-    def pop(self, key: str, _: Any) -> None:
-        if key in self:
-            delattr(self.kind, key)
+def _of_class(kind: type) -> _Place:
+    def put(key: str, value: Any) -> None:
+        if value is not _GONE:
+            setattr(kind, key, value)
+        elif key in vars(kind):
+            delattr(kind, key)
 
-    def get(self) -> dict[str, Any]:
-        return dict(vars(self.kind))
+    def write(before: dict[str, Any]) -> None:
+        for key in _changed(before, dict(vars(kind))):
+            put(key, before.get(key, _GONE))
 
-    def set(self, before: dict[str, Any]) -> None:
-        now = self.get()
-        for key in _keys(before, now):
-            if not _same(before, now, key):
-                _put(self, key, key in before, before.get(key))
+    return _Place(f"the class {kind.__name__}", lambda: dict(vars(kind)), write, put)
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -230,24 +230,10 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names, inner))
 
 
-def _entries(container: Any) -> Any:
-    if isinstance(container, _Global | _Class):
-        return container.get()
-    if isinstance(container, types.CellType):
-        return container.cell_contents
-    return container if isinstance(container, dict) else list(container)
-
-
-def _same(before: dict[Any, Any], now: dict[Any, Any], key: Any) -> bool:
-    return (
-        dict.__contains__(before, key)
-        and dict.__contains__(now, key)
-        and _equal(dict.__getitem__(before, key), dict.__getitem__(now, key))
-    )
-
-
-def _keys(before: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
-    return sorted({*dict.keys(before), *dict.keys(now)}, key=str)
+def _changed(before: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
+    """Keys of what is new, gone or another."""
+    both = sorted({*before, *now}, key=str)
+    return [k for k in both if k not in before or k not in now or not _equal(before[k], now[k])]
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -264,25 +250,19 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple | deque):
         return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
-        return list(a) == list(b) and all(_same(a, b, key) for key in dict.keys(a))
-    if isinstance(a, set | frozenset):
-        return bool(a == b)
-    return False
+        return list(a) == list(b) and not _changed(dict(dict.items(a)), dict(dict.items(b)))
+    return isinstance(a, set | frozenset) and bool(a == b)
 
 
 def _state(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tobytes() if value.size < 1 << 20 else None
-    return value._version, value.data_ptr() if not _has_no_data(value) else 0, value.requires_grad
+    no_data = value.is_meta or type(value) not in (Tensor, nn.Parameter, nn.Buffer)
+    return value._version, 0 if no_data else value.data_ptr(), value.requires_grad
 
 
-def _has_no_data(value: Tensor) -> bool:
-    return value.is_meta or type(value) not in (Tensor, nn.Parameter, nn.Buffer)
-
-
-def _named(path: str, key: Any, value: Any) -> str:
-    where = f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{key!r}]"
-    return f"{where} (a tensor)" if isinstance(value, Tensor) else where
+def _named(path: str, *now: Any) -> str:
+    return f"{path} (a tensor)" if any(isinstance(x, Tensor) for x in now) else path
 
 
 def _is_of_library(name: str) -> bool:

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -37,7 +37,6 @@ from tightrope.train.program.labels import (
     Rows,
     Unknown,
     broadcast,
-    check_fits,
     name_of,
 )
 from tightrope.train.program.lines import where
@@ -50,9 +49,7 @@ from tightrope.train.program.rules.table import (
     RULES,
     SIZES_OF,
 )
-
-if TYPE_CHECKING:
-    from tightrope.train.program.capture import Program
+from tightrope.train.program.text import Program, arguments_of
 
 __all__ = ["Call", "Proof", "draws_at_random", "prove"]
 
@@ -82,16 +79,26 @@ def prove(program: Program, rows: int) -> dict[fx.Node, Label]:
 
 
 def _prove(program: Program, proof: Proof) -> dict[fx.Node, Label]:
-    rows = proof.batch
+    rows, labels = proof.batch, proof.labels
     for place in program.places:
-        proof.labels[place.node] = _label_of_input(proof, place)
+        labels[place.node] = PUBLIC
+        if place.kind == "batch" and isinstance(place.node.meta.get("val"), Tensor):
+            labels[place.node] = Rows(0)
+            sizes = proof.sizes(place.node)
+            if sizes[:1] != [rows]:
+                raise Mixes(
+                    f"the batch has a tensor of sizes {sizes}, which is not one row for each of "
+                    f"{rows} examples",
+                    "Stack the examples along the first dimension; pass what is the same for all "
+                    "examples as a buffer of the model.",
+                )
     for node in program.module.graph.nodes:
         if node.op == "call_function":
             proof.visit(node)
         elif node.op == "get_attr":
             raise Unknown("a constant that is no input of the graph", at=where(node))
     for name, node in program.updates:
-        if proof.labels[node] != PUBLIC:
+        if labels[node] != PUBLIC:
             raise Mixes(
                 f"the buffer {name} would remember something of the examples",
                 "Buffers may only receive numbers that do not depend on the batch. Put the layer "
@@ -99,29 +106,14 @@ def _prove(program: Program, proof: Proof) -> dict[fx.Node, Label]:
                 at=where(node),
             )
     for loss in program.losses:
-        if proof.labels[loss] != Rows(0) or proof.sizes(loss) != [rows]:
+        if labels[loss] != Rows(0) or proof.sizes(loss) != [rows]:
             raise Mixes(
-                f"the loss is not one number for each example, but {name_of(proof.labels[loss])} "
+                f"the loss is not one number for each example, but {name_of(labels[loss])} "
                 f"of sizes {proof.sizes(loss)}",
                 "Return a tensor with one loss for each example.",
                 at=where(loss),
             )
-    return proof.labels
-
-
-def _label_of_input(proof: Proof, place: Any) -> Label:
-    value = place.node.meta.get("val")
-    if place.kind != "batch" or not isinstance(value, Tensor):
-        return PUBLIC
-    sizes = proof.sizes(place.node)
-    if not sizes or sizes[0] != proof.batch:
-        raise Mixes(
-            f"the batch has a tensor of sizes {sizes}, which is not one row for each of "
-            f"{proof.batch} examples",
-            "Stack the examples along the first dimension; pass what is the same for all "
-            "examples as a buffer of the model.",
-        )
-    return Rows(0)
+    return labels
 
 
 class Proof:
@@ -129,6 +121,7 @@ class Proof:
 
     def __init__(self, batch: int, *, symbolic: bool, made_rows: bool = True) -> None:
         self.batch, self.symbolic, self.made_rows = batch, symbolic, made_rows
+        self.checked_at = (batch, 2 * batch) if symbolic else (batch,)
         self.labels: dict[fx.Node, Label] = {}
 
     def visit(self, node: fx.Node) -> None:
@@ -136,8 +129,8 @@ class Proof:
         try:
             value = node.meta.get("val")
             label = self._without_empty(self._label(node), value)
-            check_fits(label, value, self.batch, self._shapes)
-            if draws(node) and _has_public(label):
+            self._check_fits(label, value)
+            if draws(node) and PUBLIC in (label if isinstance(label, tuple) else [label]):
                 raise Unknown(
                     "all examples share this random draw, which is made anew for each part of a "
                     "batch, and an example more moves others to another part",
@@ -164,16 +157,37 @@ class Proof:
             return tuple(self._without_empty(one, part) for one, part in pairs)
         return label
 
+    def _check_fits(self, label: Label, value: Any) -> None:
+        """A label must fit the sizes, at several batch sizes where the program is for any."""
+        if isinstance(label, tuple):
+            if not isinstance(value, tuple | list) or len(value) != len(label):
+                raise Unknown("the rule gives more labels than the operator has outputs")
+            for one, part in zip(label, value, strict=True):
+                if one is not None:  # an output that the proof lets nothing use
+                    self._check_fits(one, part)
+            return
+        if isinstance(value, tuple | list):
+            raise Unknown("the rule gives one label to an operator with several outputs")
+        if label == SIZE and isinstance(value, Tensor):
+            raise Unknown("a tensor is labelled as a size")
+        if isinstance(label, Rows | Index):
+            if not isinstance(value, Tensor):
+                raise Unknown("something that is no tensor is labelled as rows")
+            each = label.outer * label.inner if isinstance(label, Rows) else 1
+            for batch in self.checked_at:
+                shape = [self.number(n, batch) for n in value.shape]
+                if not 0 <= label.dim < len(shape) or shape[label.dim] != each * batch:
+                    raise Unknown(f"examples in a place that is not understood, sizes {shape}")
+            if isinstance(label, Index) and value.dtype not in (torch.int64, torch.int32):
+                raise Unknown("the numbers of the rows in a type that may not hold them")
+
     def _label(self, node: fx.Node) -> Label:
         target: Any = node.target
         value = node.meta.get("val")
         inputs = [self.labels[n] for n in node.all_input_nodes]
         if target in NEVER:
-            raise (
-                Mixes(*NEVER[target])
-                if any(isinstance(i, Rows) for i in inputs)
-                else Unknown(*NEVER[target])
-            )
+            kind = Mixes if any(isinstance(i, Rows) for i in inputs) else Unknown
+            raise kind(*NEVER[target])
         if target is operator.getitem:
             source, at = cast("tuple[Any, Any]", node.args)
             whole = self.labels[source]
@@ -192,10 +206,10 @@ class Proof:
         public = all(label == PUBLIC or isinstance(label, Index) for label in inputs)
         if target not in RULES and not (public and target in PURE):
             raise Unknown(f"{target} has no rule", _NO_RULE)
+        call = Call(self, node)
         numbers = any(isinstance(label, Index) for label in inputs) and target in KEEPS_INDEX
         if public and target not in MAKERS and not numbers:
-            return _for_each(value, PUBLIC)  # a function of public numbers
-        call = Call(self, node)
+            return call.each(PUBLIC)  # a function of public numbers
         label = RULES[target](call)
         call.check_all_was_read()
         return label
@@ -217,17 +231,6 @@ class Proof:
             return int(result)
         return int(value)
 
-    def _shapes(self, value: Tensor) -> Iterable[tuple[list[int], int]]:
-        """Sizes of a tensor; twice where the program is written for any number of examples."""
-        for batch in (self.batch, 2 * self.batch) if self.symbolic else (self.batch,):
-            yield [self.number(n, batch) for n in value.shape], batch
-
-    def follows_batch(self, value: Any) -> bool:
-        """Whether a size comes from the number of examples."""
-        if self.symbolic:
-            return isinstance(value, fx.Node) and self.labels[value] == SIZE
-        return self.made_rows and self.number(value) == self.batch
-
 
 def draws_at_random(program: Program) -> bool:
     """Whether any operator of a program draws random numbers."""
@@ -237,44 +240,14 @@ def draws_at_random(program: Program) -> bool:
 def draws(node: fx.Node) -> bool:
     """Whether an operator draws random numbers in this call."""
     if node.target is torch.ops.tightrope.recurrent.default:
-        given = _arguments_of(node)
+        given = arguments_of(node)
         return bool(given["dropout"] and given["train"])
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    return _arguments_of(node).get("dropout_p") != 0
-
-
-def _arguments_of(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a call by their names in the schema of the operator."""
-    found = {}
-    for at, argument in enumerate(cast("Any", node.target)._schema.arguments):
-        default = argument.default_value if argument.has_default_value() else None
-        found[argument.name] = (
-            node.args[at] if at < len(node.args) else node.kwargs.get(argument.name, default)
-        )
-    return found
-
-
-def _has_public(label: Label) -> bool:
-    return PUBLIC in label if isinstance(label, tuple) else label == PUBLIC
+    return arguments_of(node).get("dropout_p") != 0
 
 
 _NO_RULE = "Write this step with other operators, or open an issue that names the operator."
-
-
-def _is(value: Any, default: Any) -> bool:
-    """Whether an argument is its default."""
-    return type(value) is type(default) and bool(value == default)
-
-
-def _is_private(label: Label) -> bool:
-    """Neither public nor the numbers of the rows, which are public too."""
-    return label != PUBLIC and not isinstance(label, Index)
-
-
-def _for_each(value: Any, label: Label) -> Label:
-    """The same label for each output of an operator."""
-    return (label,) * len(value) if isinstance(value, tuple | list) else label
 
 
 class Call:
@@ -286,16 +259,16 @@ class Call:
 
     def __init__(self, proof: Proof, node: fx.Node) -> None:
         self.proof, self.node, self.batch = proof, node, proof.batch
-        op: Any = node.target
-        self.op, self.name = op, str(op.overloadpacket.__name__)
+        self.name = str(cast("Any", node.target).overloadpacket.__name__)
+        self.value: Any = node.meta.get("val")  # what the operator returns, without numbers
         self.considered: set[fx.Node] = set()
-        self._arguments = _arguments_of(node)
-        self._unread = {  # those that are given and differ from the default
-            argument.name
-            for argument in op._schema.arguments
-            if not argument.has_default_value()
-            or not _is(self._arguments[argument.name], argument.default_value)
-        }
+        self._arguments = arguments_of(node)
+        self._unread = set()  # those that are given and differ from the default
+        for argument in cast("Any", node.target)._schema.arguments:
+            given, default = self._arguments[argument.name], argument.default_value
+            same = type(given) is type(default) and bool(given == default)
+            if not (argument.has_default_value() and same):
+                self._unread.add(argument.name)
 
     def __getitem__(self, name: str) -> Any:
         """An argument by its name in the schema of the operator."""
@@ -317,10 +290,14 @@ class Call:
         return list(self._arguments.values())
 
     def check_all_was_read(self) -> None:
-        """Refuse a call with an argument that the rule has not taken into account."""
+        """Refuse a call with an argument that the rule has not taken into account.
+
+        The numbers of the rows are public, so they may be left out.
+        """
         labels = self.proof.labels
-        forgotten = [n for n in self.node.all_input_nodes if n not in self.considered]
-        if self._unread or any(_is_private(labels[n]) for n in forgotten):
+        forgotten = [labels[n] for n in self.node.all_input_nodes if n not in self.considered]
+        private = any(label != PUBLIC and not isinstance(label, Index) for label in forgotten)
+        if self._unread or private:
             names = f" ({', '.join(sorted(self._unread))})" if self._unread else ""
             raise Unknown(f"its rule does not cover these arguments{names}", _NO_RULE)
 
@@ -364,8 +341,7 @@ class Call:
 
     def dim(self, value: Any, dim: int) -> int:
         """A dimension counted from the front."""
-        rank = self.rank(value)
-        return dim + rank if dim < 0 else dim
+        return dim + self.rank(value) if dim < 0 else dim
 
     def dims(self, value: Any, dims: Any) -> list[int]:
         """A list of dimensions counted from the front; none given means all."""
@@ -381,40 +357,37 @@ class Call:
                 raise Mixes("a size is read from the examples")
         return self.proof.number(value)
 
-    def numbers(self, values: Sequence[Any]) -> list[int]:
-        return [self.number(value) for value in values]
+    def numbers(self, values: Any) -> list[int]:
+        """Sizes as numbers: of a list, of one, or of none."""
+        if values is None:
+            return []
+        return [self.number(n) for n in (values if isinstance(values, list | tuple) else [values])]
 
     def follows_batch(self, value: Any) -> bool:
         """Whether a size comes from the number of examples."""
-        self.number(value)
-        return self.proof.follows_batch(value)
-
-    @property
-    def value(self) -> Any:
-        """What the operator returns, without numbers."""
-        return self.node.meta["val"]
+        number = self.number(value)
+        if self.proof.symbolic:
+            return isinstance(value, fx.Node) and self.proof.labels[value] == SIZE
+        return self.proof.made_rows and number == self.batch
 
     @property
     def result_sizes(self) -> list[int]:
         """Sizes of the first output."""
-        value = self.value
-        first = value[0] if isinstance(value, tuple | list) else value
-        return [self.proof.number(n) for n in first.shape]
+        first = self.value[0] if isinstance(self.value, tuple | list) else self.value
+        return [self.proof.number(n) for n in cast("Tensor", first).shape]
 
     def each(self, label: Label) -> Label:
         """The same label for each output."""
-        return _for_each(self.value, label)
+        return (label,) * len(self.value) if isinstance(self.value, tuple | list) else label
 
     def broadcast(self, *values: Any, rank: int | None = None, what: str = "values") -> Label:
         """The label of tensors and numbers that are combined entry by entry."""
-        flat: list[Any] = []
+        parts: list[tuple[Label, list[int]]] = []
         for value in values:
-            flat.extend(value if isinstance(value, list | tuple) else [value])
-        parts = []
-        for value in flat:
-            if isinstance(value, fx.Node):
-                tensor = isinstance(value.meta.get("val"), Tensor)
-                parts.append((self.label(value), self.sizes(value) if tensor else []))
+            for one in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(one, fx.Node):
+                    tensor = isinstance(one.meta.get("val"), Tensor)
+                    parts.append((self.label(one), self.sizes(one) if tensor else []))
         return broadcast(parts, len(self.result_sizes) if rank is None else rank, what)
 
     def broadcast_with(self, label: Label, *values: Any) -> Label:
@@ -426,12 +399,12 @@ class Call:
         parts = [(label, sizes), *[(self.label(v), self.sizes(v)) for v in values]]
         return broadcast(parts, len(sizes))
 
-    def untouched(self, value: Any, dims: Any, what: str) -> Rows:
-        """The rows of a tensor, refused where the operator works along their dimension."""
+    def untouched(self, value: Any, dims: Iterable[int], do: str = "") -> Rows:
+        """The rows of a tensor, refused where theirs is one of these dimensions."""
         label = self.rows(value)
-        if label.dim in self.dims(value, dims):
+        if label.dim in dims:
             raise Mixes(
-                f"{what} over the dimension that holds the examples (dimension {label.dim})",
-                "Work along the other dimensions, so that each example is treated alone.",
+                f"{self.name} over the dimension that holds the examples (dimension {label.dim})",
+                do or "Work along the other dimensions, so that each example is treated alone.",
             )
         return label

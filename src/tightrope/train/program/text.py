@@ -15,9 +15,10 @@ import base64
 import hashlib
 import json
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -30,9 +31,10 @@ from tightrope.evidence.files import read_most
 from tightrope.train.program.custom import OwnFunction
 from tightrope.train.program.rules.table import ARITHMETIC, PURE, RULES, SIZES_OF
 
-__all__ = ["Place", "Program", "digest", "load", "save", "text"]
+__all__ = ["Place", "Program", "arguments_of", "digest", "load", "save", "text"]
 
 FORMAT = "tightrope program 1"
+_MOST_BYTES = 1 << 30  # of a stored program
 
 # Sizes that follow the batch are written as they are for so many examples.
 _SIZES = (6, 10)
@@ -49,7 +51,7 @@ class Place:
     """One input of the graph."""
 
     node: fx.Node
-    kind: str  # "parameter" | "frozen" | "buffer" | "constant" | "batch"
+    kind: str  # one of KINDS
     target: str | None  # the name in the model, or of the constant
 
 
@@ -71,32 +73,29 @@ class Program:
     model: nn.Module | None
     batch: int | None
     constants: dict[str, Tensor] = field(default_factory=dict)
-    _owners: dict[str, nn.Module] = field(default_factory=dict, init=False, repr=False)
+    _owners: dict[str, tuple[nn.Module, str]] = field(default_factory=dict, init=False, repr=False)
 
     def tensor(self, place: Place) -> Tensor:
         """The live tensor of a place: an update in place is seen by the next step."""
-        if place.target is None:
+        target = place.target
+        if target is None:
             raise InvalidInput(f"{place.node.name} is a part of the batch, not of the model.")
-        if place.kind == "constant" and place.target in self.constants:
-            return self.constants[place.target]
-        return self._of_model(place.target)
-
-    def buffer(self, name: str) -> Tensor:
-        """The live buffer of an update."""
-        return self._of_model(name)
+        if place.kind == "constant" and target in self.constants:
+            return self.constants[target]
+        if self.model is None:
+            raise InvalidInput("This program was loaded without its model: it can only be proved.")
+        if target not in self._owners:  # modules that are exchanged make a new program
+            owner, _, name = target.rpartition(".")
+            self._owners[target] = self.model.get_submodule(owner), name
+        tensor: Tensor = getattr(*self._owners[target])
+        return tensor
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file that can be proved again without the model's code."""
-        save(self, path)
+        Path(path).write_text(json.dumps(_written(self), sort_keys=True, indent=1) + "\n")
 
-    def _of_model(self, target: str) -> Tensor:
-        if self.model is None:
-            raise InvalidInput("This program was loaded without its model: it can only be proved.")
-        owner, _, name = target.rpartition(".")
-        if target not in self._owners:  # modules that are exchanged make a new program
-            self._owners[target] = self.model.get_submodule(owner)
-        tensor: Tensor = getattr(self._owners[target], name)
-        return tensor
+
+save = Program.save
 
 
 def text(program: Program) -> str:
@@ -109,68 +108,51 @@ def digest(program: Program) -> str:
     return hashlib.sha256(text(program).encode()).hexdigest()
 
 
-def save(program: Program, path: str | Path) -> None:
-    """Write the program to a file, usually program.pt2."""
-    Path(path).write_text(json.dumps(_written(program), sort_keys=True, indent=1) + "\n")
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """The arguments of a call by their names in the schema of the operator, in its order."""
+    found = {}
+    for at, argument in enumerate(cast("Any", node.target)._schema.arguments):
+        default = argument.default_value if argument.has_default_value() else None
+        given = node.args[at] if at < len(node.args) else node.kwargs.get(argument.name, default)
+        found[argument.name] = given
+    return found
 
 
 # Writing.
 
 
 def _written(program: Program) -> dict[str, Any]:
-    numbers = _numbered(program.module.graph)
+    numbers, operators = _graph(program.module)
     return {
         "format": FORMAT,
         "batch": program.batch,
-        "inputs": [
-            [place.kind, place.target, *_shape(place.node.meta.get("val"))]
-            for place in program.places
-        ],
+        "inputs": [[p.kind, p.target, *_shape(p.node.meta.get("val"))] for p in program.places],
         "constants": {
             place.target: _bytes(program.constants[place.target])
             for place in program.places
             if place.kind == "constant" and place.target in program.constants
         },
-        "operators": _operators(program.module, numbers),
+        "operators": operators,
         "losses": [numbers[node] for node in program.losses],
         "names": list(program.names) if program.names is not None else None,
         "updates": [[name, numbers[node]] for name, node in program.updates],
     }
 
 
-def _numbered(graph: fx.Graph) -> dict[fx.Node, int]:
-    nodes = [n for n in graph.nodes if n.op in ("placeholder", "get_attr", "call_function")]
-    first = [n for n in nodes if n.op == "placeholder"]
-    return {n: i for i, n in enumerate([*first, *(n for n in nodes if n.op != "placeholder")])}
-
-
-def _operators(module: fx.GraphModule, numbers: dict[fx.Node, int]) -> list[Any]:
-    lines = []
-    for node in numbers:
-        if node.op == "placeholder":
-            continue
+def _graph(module: fx.GraphModule) -> tuple[dict[fx.Node, int], list[Any]]:
+    """A number for each node, inputs first, and the lines of all others."""
+    inputs = module.graph.find_nodes(op="placeholder")
+    inner = [n for n in module.graph.nodes if n.op in ("get_attr", "call_function")]
+    numbers, lines = {n: i for i, n in enumerate([*inputs, *inner])}, list[Any]()
+    for node in inner:
         if node.op == "get_attr":
             lines.append(["constant", _bytes(getattr(module, str(node.target)))])
             continue
-        arguments = [_argument(a, numbers) for a in _all_arguments(node)]
-        value = node.meta.get("val")
-        lines.append([_name(node.target), arguments, _shapes(value)])
-    return lines
-
-
-def _all_arguments(node: fx.Node) -> list[Any]:
-    """Arguments in the order of the operator's schema, with its defaults."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return list(node.args)
-    found = []
-    for at, argument in enumerate(node.target._schema.arguments):
-        if at < len(node.args):
-            found.append(node.args[at])
-        elif argument.name in node.kwargs:
-            found.append(node.kwargs[argument.name])
-        else:
-            found.append(argument.default_value if argument.has_default_value() else None)
-    return found
+        plain = not isinstance(node.target, torch._ops.OpOverload)
+        given = node.args if plain else arguments_of(node).values()
+        arguments = [_argument(a, numbers) for a in given]
+        lines.append([_name(node.target), arguments, _shapes(node.meta.get("val"))])
+    return numbers, lines
 
 
 def _name(target: Any) -> Any:
@@ -188,12 +170,11 @@ def _name(target: Any) -> Any:
 
 
 def _inner(module: fx.GraphModule) -> dict[str, Any]:
-    numbers = _numbered(module.graph)
-    inputs = [_shape(n.meta.get("val")) for n in numbers if n.op == "placeholder"]
-    (output,) = (n for n in module.graph.nodes if n.op == "output")
+    numbers, operators = _graph(module)
+    (output,) = module.graph.find_nodes(op="output")
     return {
-        "inputs": inputs,
-        "operators": _operators(module, numbers),
+        "inputs": [_shape(n.meta.get("val")) for n in numbers if n.op == "placeholder"],
+        "operators": operators,
         "outputs": [None if n is None else numbers[n] for n in output.args[0]],
     }
 
@@ -218,9 +199,7 @@ def _argument(value: Any, numbers: dict[fx.Node, int]) -> Any:
 
 
 def _shapes(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_shapes(v) for v in value]
-    return _shape(value)
+    return [_shapes(v) for v in value] if isinstance(value, tuple | list) else _shape(value)
 
 
 def _shape(value: Any) -> list[Any]:
@@ -251,16 +230,13 @@ def _bytes(value: Tensor) -> dict[str, Any]:
 # Reading.
 
 
-_MOST_BYTES = 1 << 30  # of a stored program
-
-
 def load(path: str | Path) -> Program:
     """A program that was saved, without its model: it can be proved, and its digest computed."""
     try:
         data = json.loads(read_most(path, _MOST_BYTES))
         if data["format"] != FORMAT:
             raise InvalidInput(f"{path} has the format {data['format']!r}; known is {FORMAT!r}.")
-        program = _Reader(data).program()
+        program = _read_program(data)
         same = _written(program) == data
     except InvalidInput:
         raise
@@ -277,102 +253,85 @@ def load(path: str | Path) -> Program:
     return program
 
 
-class _Reader:
-    """Builds the graph of a file, with tensors without values for sizes and types."""
+def _read_program(data: dict[str, Any]) -> Program:
+    mode, batch = FakeTensorMode(shape_env=ShapeEnv()), data["batch"]
+    if batch is None:
+        context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+        some = torch.empty(_SIZES[0], device="cpu")
+        batch = mode.from_tensor(some, symbolic_context=context).shape[0]
+    shapes = [(dtype, sizes) for _, _, dtype, sizes in data["inputs"]]
+    module, nodes = _read_graph(mode, batch, shapes, data["operators"], data["losses"])
+    places = [
+        Place(nodes[i], _one_of(kind, *KINDS), target)
+        for i, (kind, target, _, _) in enumerate(data["inputs"])
+    ]
+    return Program(
+        module,
+        places,
+        tuple(nodes[i] for i in data["losses"]),
+        tuple(data["names"]) if data["names"] is not None else None,
+        [(name, nodes[i]) for name, i in data["updates"]],
+        None,
+        data["batch"],
+        {name: _tensor(value) for name, value in data["constants"].items()},
+    )
 
-    def __init__(self, data: dict[str, Any]) -> None:
-        self.data = data
-        self.mode = FakeTensorMode(shape_env=ShapeEnv())
-        self.batch: Any = data["batch"]
-        if self.batch is None:
-            context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
-            some = torch.empty(_SIZES[0], device="cpu")
-            some = self.mode.from_tensor(some, symbolic_context=context)
-            self.batch = some.shape[0]
 
-    def program(self) -> Program:
-        data = self.data
-        inputs = [(f"{kind}_{i}", d, s) for i, (kind, _, d, s) in enumerate(data["inputs"])]
-        module, nodes = self.graph(inputs, data["operators"], [*data["losses"]])
-        places = [
-            Place(nodes[i], _one_of(kind, *KINDS), target)
-            for i, (kind, target, _, _) in enumerate(data["inputs"])
-        ]
-        return Program(
-            module,
-            places,
-            tuple(nodes[i] for i in data["losses"]),
-            tuple(data["names"]) if data["names"] is not None else None,
-            [(name, nodes[i]) for name, i in data["updates"]],
-            None,
-            data["batch"],
-            {name: _tensor(value) for name, value in data["constants"].items()},
-        )
-
-    def graph(
-        self, inputs: list[tuple[str, str, Any]], operators: list[Any], outputs: list[Any]
-    ) -> tuple[fx.GraphModule, list[fx.Node]]:
-        graph, module = fx.Graph(), fx.GraphModule(torch.nn.Module(), fx.Graph())
-        nodes = []
-        for name, dtype, sizes in inputs:
-            node = graph.placeholder(name)
-            node.meta["val"] = self.blank(dtype, sizes)
+def _read_graph(
+    mode: FakeTensorMode, batch: Any, inputs: list[Any], operators: list[Any], outputs: list[Any]
+) -> tuple[fx.GraphModule, list[fx.Node]]:
+    """The graph of a file, with tensors without values for sizes and types."""
+    graph, module = fx.Graph(), fx.GraphModule(torch.nn.Module(), fx.Graph())
+    nodes = list[fx.Node]()
+    with mode, torch.no_grad():
+        for at, (dtype, sizes) in enumerate(inputs):
+            if sizes and isinstance(sizes[0], list):
+                sizes = [batch, *sizes[1:]]  # the pair is checked with all that is written
+            node = graph.placeholder(f"x_{at}")
+            node.meta["val"] = torch.empty(sizes, dtype=_dtype(dtype), device="cpu")
             nodes.append(node)
-        with self.mode, torch.no_grad():
-            for at, line in enumerate(operators):
-                if line[0] == "constant":
-                    value = _tensor(line[1])
-                    setattr(module, f"constant_{at}", value)
-                    node = graph.get_attr(f"constant_{at}")
-                    node.meta["val"] = self.mode.from_tensor(value)
+        for at, (name, *rest) in enumerate(operators):
+            if name == "constant":
+                value = _tensor(rest[0])
+                setattr(module, f"constant_{at}", value)
+                node = graph.get_attr(f"constant_{at}")
+                node.meta["val"] = mode.from_tensor(value)
+            else:
+                target = _target(mode, batch, name)
+                args, kwargs = _arguments(target, [_read(a, nodes) for a in rest[0]])
+                node = graph.call_function(target, args, kwargs)
+                values: Any = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+                if isinstance(target, OwnFunction):
+                    node.meta["val"] = list(target.forward(*values[0][0]))
                 else:
-                    node = self.call(graph, nodes, line)
-                nodes.append(node)
-        graph.output(tuple(None if i is None else nodes[i] for i in outputs))
-        return fx.GraphModule(module, graph), nodes
+                    node.meta["val"] = target(*values[0], **values[1])
+            nodes.append(node)
+    graph.output(tuple(None if i is None else nodes[i] for i in outputs))
+    return fx.GraphModule(module, graph), nodes
 
-    def call(self, graph: fx.Graph, nodes: list[fx.Node], line: list[Any]) -> fx.Node:
-        target = self.target(line[0])
-        args = [_read(a, nodes) for a in line[1]]
-        kwargs: dict[str, Any] = {}
-        if isinstance(target, torch._ops.OpOverload):
-            arguments = target._schema.arguments
-            if len(arguments) != len(args):
-                raise InvalidInput(f"{target} has {len(arguments)} arguments, not {len(args)}.")
-            named = list(zip(arguments, args, strict=True))
-            args = [value for argument, value in named if not argument.kwarg_only]
-            kwargs = {a.name: value for a, value in named if a.kwarg_only}
-        node = graph.call_function(target, tuple(args), kwargs)
-        values: Any = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
-        if isinstance(target, OwnFunction):
-            node.meta["val"] = list(target.forward(*values[0][0]))
-        else:
-            node.meta["val"] = target(*values[0], **values[1])
-        return node
 
-    def target(self, name: Any) -> Any:
-        if isinstance(name, dict):
-            passes = [self.inner(name[which]) for which in ("forward", "backward")]
-            return OwnFunction(str(name["own"]), *passes)
-        if name in _FUNCTIONS:
-            return _FUNCTIONS[name]
-        namespace, packet, overload = name.split(".")
-        op = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
-        if op not in RULES and op not in PURE and op not in SIZES_OF:
-            raise InvalidInput(f"{name} is not in the table of the proof.")
-        return op
+def _target(mode: FakeTensorMode, batch: Any, name: Any) -> Any:
+    if isinstance(name, dict):
+        graphs = [
+            _read_graph(mode, batch, one["inputs"], one["operators"], one["outputs"])[0]
+            for one in (name["forward"], name["backward"])
+        ]
+        return OwnFunction(str(name["own"]), *graphs)
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
+    namespace, packet, overload = name.split(".")
+    op = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
+    if op not in RULES and op not in PURE and op not in SIZES_OF:
+        raise InvalidInput(f"{name} is not in the table of the proof.")
+    return op
 
-    def inner(self, data: dict[str, Any]) -> fx.GraphModule:
-        inputs = [(f"x_{i}", dtype, sizes) for i, (dtype, sizes) in enumerate(data["inputs"])]
-        return self.graph(inputs, data["operators"], data["outputs"])[0]
 
-    def blank(self, dtype: str, sizes: list[Any]) -> Any:
-        if sizes and isinstance(sizes[0], list):
-            if sizes[0] != list(_SIZES):
-                raise InvalidInput(f"An input has the sizes {sizes}; the first must be the batch.")
-            sizes = [self.batch, *sizes[1:]]
-        with self.mode:
-            return torch.empty(sizes, dtype=_dtype(dtype), device="cpu")
+def _arguments(target: Any, given: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not isinstance(target, torch._ops.OpOverload):
+        return tuple(given), {}
+    pairs = list(zip(target._schema.arguments, given, strict=True))
+    named = {argument.name: value for argument, value in pairs if argument.kwarg_only}
+    return tuple(value for argument, value in pairs if not argument.kwarg_only), named
 
 
 def _read(value: Any, nodes: list[fx.Node]) -> Any:
@@ -381,22 +340,7 @@ def _read(value: Any, nodes: list[fx.Node]) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
-    if kind == "value":
-        return nodes[content]
-    if kind == "float":
-        return float.fromhex(content)
-    if kind == "complex":
-        return complex(float.fromhex(content[0]), float.fromhex(content[1]))
-    if kind == "dtype":
-        return _dtype(content)
-    if kind == "layout":
-        return _one_of(getattr(torch, content), torch.strided)
-    if kind == "memory_format":
-        formats = (torch.contiguous_format, torch.preserve_format, torch.channels_last)
-        return _one_of(getattr(torch, content), *formats, torch.channels_last_3d)
-    if kind == "device":
-        return torch.device("cpu")
-    raise InvalidInput(f"An argument of the unknown kind {kind!r}.")
+    return nodes[content] if kind == "value" else _READ[kind](content)
 
 
 def _one_of(value: Any, *allowed: Any) -> Any:
@@ -410,6 +354,19 @@ def _dtype(name: str) -> torch.dtype:
     if not isinstance(value, torch.dtype):
         raise InvalidInput(f"{name!r} is no type of numbers.")
     return value
+
+
+_FORMATS = (
+    torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d,
+)  # fmt: skip
+_READ: dict[str, Callable[[Any], Any]] = {
+    "float": float.fromhex,
+    "complex": lambda parts: complex(*map(float.fromhex, parts)),
+    "dtype": _dtype,
+    "layout": lambda name: _one_of(getattr(torch, name), torch.strided),
+    "memory_format": lambda name: _one_of(getattr(torch, name), *_FORMATS),
+    "device": lambda _: torch.device("cpu"),
+}
 
 
 def _tensor(data: dict[str, Any]) -> Tensor:

@@ -310,48 +310,19 @@ def _matrices(d: Draw) -> list[Any]:
 
 
 REDUCE = [
-    "sum.dim_IntList",
-    "mean.dim",
-    "amax",
-    "amin",
-    "any.dims",
-    "all.dims",
-    "logsumexp",
-    "nansum",
+    "sum.dim_IntList", "mean.dim", "amax", "amin", "any.dims", "all.dims", "logsumexp", "nansum",
     "nanmean",
-]
+]  # fmt: skip
 REDUCE_ONE = [
-    "any.dim",
-    "all.dim",
-    "prod.dim_int",
-    "argmax",
-    "argmin",
-    "max.dim",
-    "min.dim",
-    "median.dim",
-    "nanmedian.dim",
-    "mode",
-]
+    "any.dim", "all.dim", "prod.dim_int", "argmax", "argmin", "max.dim", "min.dim", "median.dim",
+    "nanmedian.dim", "mode",
+]  # fmt: skip
 MATRIX = [
-    "linalg_inv_ex",
-    "inverse",
-    "linalg_cholesky_ex",
-    "cholesky",
-    "linalg_det",
-    "_linalg_det",
-    "linalg_slogdet",
-    "_linalg_slogdet",
-    "linalg_svd",
-    "linalg_svdvals",
-    "linalg_matrix_exp",
-    "linalg_pinv",
-    "linalg_lu_factor_ex",
-    "linalg_lu",
-    "cholesky_inverse",
-    "_linalg_eigvals",
-    "linalg_eigvals",
-    "linalg_eig",
-]
+    "linalg_inv_ex", "inverse", "linalg_cholesky_ex", "cholesky", "linalg_det", "_linalg_det",
+    "linalg_slogdet", "_linalg_slogdet", "linalg_svd", "linalg_svdvals", "linalg_matrix_exp",
+    "linalg_pinv", "linalg_lu_factor_ex", "linalg_lu", "cholesky_inverse", "_linalg_eigvals",
+    "linalg_eigvals", "linalg_eig",
+]  # fmt: skip
 
 
 def _cdist(d: Draw) -> list[Any]:
@@ -391,6 +362,15 @@ def _diagonal_scatter(d: Draw) -> list[Any]:
     a, b = d.r.sample(range(len(shape)), 2)
     rest = [n for k, n in enumerate(shape) if k not in (a, b)]
     return [d.x(*shape), d.x(*rest, min(shape[a], shape[b])), 0, a, b]
+
+
+def _trilinear(d: Draw) -> list[Any]:
+    """Each of four dimensions is new in some of the tensors, never in all; some are summed over."""
+    sizes = d.shape(4, 4)
+    new = [[k for k in range(4) if d.flag()] for _ in range(3)]
+    new[2] = [k for k in new[2] if k not in new[0] or k not in new[1]]
+    tensors = [d.x(*(n for k, n in enumerate(sizes) if k not in one)) for one in new]
+    return [*tensors, *new, sorted(d.r.sample(range(4), d.some(1, 2)))]
 
 
 HINTS: dict[str, Any] = {
@@ -658,16 +638,16 @@ HINTS: dict[str, Any] = {
         for k in (1, 2, 3)
     },
     **{
-        f"upsample_{m}.vec": (
-            lambda d, k=k, a=a: (lambda v: [v[0], None, *a, [2.0] * k])(_scale(d, k))
+        f"{m}.vec": (lambda d, k=k, a=a: (lambda v: [v[0], None, *a, [2.0] * k])(_scale(d, k)))
+        for names, a in (
+            ("upsample_nearest _upsample_nearest_exact", []),
+            ("upsample_linear upsample_bilinear upsample_bicubic upsample_trilinear", [False]),
+            ("_upsample_bilinear2d_aa _upsample_bicubic2d_aa", [False]),
         )
-        for m, k, a in (
-            ("nearest1d", 1, []),
-            ("nearest2d", 2, []),
-            ("linear1d", 1, [False]),
-            ("bilinear2d", 2, [False]),
-            ("bicubic2d", 2, [False]),
-        )
+        for name in names.split()
+        for k in (1, 2, 3)
+        for m in (name if name.endswith("_aa") else f"{name}{k}d",)
+        if not name.endswith("_aa") or k == 2
     },
     "_fft_r2c": lambda d: _after(d, 1, lambda s: [d.fft_dims(s), 0, d.flag()]),
     "_fft_c2c": lambda d: _after(d, 1, lambda s: [d.fft_dims(s), 0, d.flag()], "complex"),
@@ -685,20 +665,8 @@ HINTS: dict[str, Any] = {
     ],
     "transpose": lambda d: _after(d, 1, lambda s: [d.dim(len(s)), d.dim(len(s))]),
     "transpose_copy": lambda d: _after(d, 1, lambda s: [d.dim(len(s)), d.dim(len(s))]),
-    "permute_copy": lambda d: HINTS["permute"](d),
-    "unsqueeze_copy": lambda d: HINTS["unsqueeze"](d),
-    "squeeze_copy.dims": lambda d: HINTS["squeeze.dims"](d),
-    "view_copy": lambda d: HINTS["view"](d),
-    "expand_copy": lambda d: HINTS["expand"](d),
-    "slice_copy": lambda d: HINTS["slice"](d),
-    "select_copy": lambda d: HINTS["select"](d),
-    "split_copy": lambda d: HINTS["split"](d),
-    "split_with_sizes_copy": lambda d: HINTS["split.sizes"](d),
-    "unsafe_split_with_sizes": lambda d: HINTS["split.sizes"](d),
     "tensor_split.indices": lambda d: _after(d, 1, lambda s: [[d.some(1, s[0])], d.dim(len(s))]),
-    "unfold_copy": lambda d: HINTS["unfold"](d),
-    "diagonal_copy": lambda d: HINTS["diagonal"](d),
-    "diagonal_scatter": lambda d: _diagonal_scatter(d),
+    "diagonal_scatter": _diagonal_scatter,
     "diag_embed": lambda d: _after(
         d, 1, lambda s: [d.some(0, 1), *d.some([], [0, 1], [-1, 0], [0, 2])]
     ),
@@ -706,11 +674,9 @@ HINTS: dict[str, Any] = {
     "as_strided": lambda d: [d.x(2, 3), [2, 3], [3, 1]],
     "as_strided_copy": lambda d: [d.x(2, 3), [2, 3], [3, 1]],
     "as_strided_scatter": lambda d: [d.x(2, 3), d.x(2, 3), [2, 3], [3, 1]],
-    "concat": lambda d: HINTS["cat"](d),
-    "concatenate": lambda d: HINTS["cat"](d),
     "polar": lambda d: _broadcast(d, 2),
-    "linalg_cross": lambda d: _cross(d),
-    "cross": lambda d: _cross(d),
+    "linalg_cross": _cross,
+    "cross": _cross,
     "diff": lambda d: _after(d, 1, lambda s: [1, d.dim(len(s))]),
     "linalg_norm": lambda d: _after(
         d, 1, lambda s: [None, d.some(None, d.dims(len(s))[:2]), d.flag()]
@@ -729,8 +695,8 @@ HINTS: dict[str, Any] = {
     "bilinear": lambda d: (
         lambda s, a, b, o: [d.x(*s, a), d.x(*s, b), d.x(o, a, b), d.some(None, d.x(o))]
     )(d.shape(0, 2), d.n(), d.n(), d.n()),
-    "_cdist_forward": lambda d: _cdist(d),
-    "cdist": lambda d: _cdist(d),
+    "_cdist_forward": _cdist,
+    "cdist": _cdist,
     "grid_sampler_2d": lambda d: (
         lambda n: [d.x(n, d.n(), 3, 3), d.x(n, d.n(), d.n(), 2), 0, 0, d.flag()]
     )(d.n()),
@@ -750,12 +716,12 @@ HINTS: dict[str, Any] = {
     "max_unpool3d": lambda d: (
         lambda s: [d.x(*s, 2, 2, 2), d.i(8, *s, 2, 2, 2), [3, 3, 3], [1, 1, 1], [0, 0, 0]]
     )(d.shape(1, 2)),
-    "index_add": lambda d: _index_write(d),
-    "index_copy": lambda d: _index_write(d),
+    "index_add": _index_write,
+    "index_copy": _index_write,
     "index_reduce": lambda d: [*_index_write(d), d.some("prod", "amax")],
     "index_fill": lambda d: [*_index_write(d)[:3], 0.5],
-    "index_put": lambda d: _index_put(d),
-    "_unsafe_index_put": lambda d: _index_put(d),
+    "index_put": _index_put,
+    "_unsafe_index_put": _index_put,
     "scatter.reduce": lambda d: [*_gather(d, "src"), {"reduce": d.some("add", "multiply")}],
     "scatter.value_reduce": lambda d: [*_gather(d, "value"), {"reduce": d.some("add", "multiply")}],
     "multinomial": lambda d: [T("unit", d.shape(1, 2)), 1, d.flag()],
@@ -783,8 +749,40 @@ HINTS: dict[str, Any] = {
     "special_multigammaln": lambda d: [T("unit", d.shape()), 1],
     "polygamma": lambda d: [1, T("unit", d.shape())],
     "special_polygamma": lambda d: [1, T("unit", d.shape())],
+    "clamp.Tensor": lambda d: _broadcast(d, 3),
+    "clip.Tensor": lambda d: _broadcast(d, 3),
+    "where.ScalarSelf": lambda d: [T("bool", d.shape()), 0.5, d.x()],
+    "where.ScalarOther": lambda d: [T("bool", d.shape()), d.x(), 0.5],
+    "where.Scalar": lambda d: [T("bool", d.shape()), 0.5, 1.5],
+    "_index_put_impl": _index_put,
+    "bernoulli.Tensor": lambda d: (lambda s: [d.x(*s), T("unit", d.sub(s))])(d.shape()),
+    "norm.Scalar": lambda d: [d.x(*d.shape()), 2],
+    "norm.ScalarOpt_dtype": lambda d: [d.x(*d.shape()), 2, {"dtype": torch.float64}],
+    "_trilinear": _trilinear,
     "native_dropout": lambda d: [d.x(*d.shape()), 0.5, d.flag()],
     "dropout": lambda d: [d.x(*d.shape()), 0.5, d.flag()],
+}
+# Of one form.
+HINTS |= {
+    name: HINTS[of]
+    for of, names in {
+        "permute": "permute_copy",
+        "unsqueeze": "unsqueeze_copy",
+        "squeeze.dims": "squeeze_copy.dims",
+        "view": "view_copy",
+        "expand": "expand_copy",
+        "slice": "slice_copy",
+        "select": "select_copy",
+        "split": "split_copy",
+        "split.sizes": "split_with_sizes_copy unsafe_split_with_sizes",
+        "unfold": "unfold_copy",
+        "diagonal": "diagonal_copy",
+        "cat": "concat concatenate",
+        "div.Tensor_mode": "divide.Tensor_mode",
+        "div.Scalar_mode": "divide.Scalar_mode",
+        "view_as_real": "view_as_real_copy",
+    }.items()
+    for name in names.split()
 }
 
 
@@ -874,11 +872,9 @@ def same(a: Tensor, b: Tensor, close: bool = False) -> Tensor:
     if a.shape != b.shape:
         return torch.zeros((), dtype=torch.bool)
     equal = (a == b) | ((a != a) & (b != b))
-    return (
-        torch.isclose(a, b, 1e-3, 1e-4, equal_nan=True) | equal
-        if close and a.is_floating_point()
-        else equal
-    )
+    if close and _has_gradient(a):
+        return torch.isclose(a, b, 1e-3, 1e-4, equal_nan=True) | equal
+    return equal
 
 
 class Tester:
@@ -905,9 +901,10 @@ class Tester:
             d = Draw(self.rng)
             try:
                 args, kwargs = _named(hint(d)) if hint is not None else from_schema(op, d)
-                flat, spec = pytree.tree_flatten((args, kwargs))
-                tensors = [a for a in flat if isinstance(a, T)]
-                self.call(op, flat, spec, [t.draw() for t in tensors])
+                self.op, self.B = op, d.B
+                self.flat, self.spec = pytree.tree_flatten((args, kwargs))
+                self.tensors = tensors = [a for a in self.flat if isinstance(a, T)]
+                self.call([t.draw() for t in tensors])
             except ODD:
                 continue
             made += 1
@@ -920,27 +917,25 @@ class Tester:
                     list(itertools.islice(itertools.product(*options), 4000)), combos // 2
                 )
             for labels in every:
-                sized = any(isinstance(a, Size) for a in flat)
+                sized = any(isinstance(a, Size) for a in self.flat)
                 for symbolic in (True, False) if sized else (True,):
-                    self.check(name, op, flat, spec, tensors, list(labels), d.B, symbolic)
+                    self.check(name, list(labels), symbolic)
                     if len(self.holes) > 20:
                         return
         self.count[name]["calls"] += made
 
-    def call(
-        self, op: Any, flat: list[Any], spec: Any, values: list[Tensor], size: int = 0
-    ) -> list[Tensor]:
+    def call(self, values: list[Tensor], size: int = 0) -> list[Tensor]:
         """The operator's outputs, always with the same random draws."""
         it = iter(values)
         full = [
             next(it) if isinstance(a, T) else int(a) + size if isinstance(a, Size) else a
-            for a in flat
+            for a in self.flat
         ]
-        args, kwargs = pytree.tree_unflatten(full, spec)
+        args, kwargs = pytree.tree_unflatten(full, self.spec)
         state = torch.get_rng_state()  # arguments are drawn on from where they were
         torch.manual_seed(7)
         try:
-            out = op(*args, **kwargs)
+            out = self.op(*args, **kwargs)
         finally:
             torch.set_rng_state(state)
         out = list(out) if isinstance(out, tuple | list) else [out]
@@ -948,17 +943,8 @@ class Tester:
             raise TypeError("not tensors")
         return out
 
-    def check(
-        self,
-        name: str,
-        op: Any,
-        flat: list[Any],
-        spec: Any,
-        tensors: list[T],
-        labels: list[Any],
-        B: int,
-        symbolic: bool,
-    ) -> None:
+    def check(self, name: str, labels: list[Any], symbolic: bool) -> None:
+        op, flat, tensors, B = self.op, self.flat, self.tensors, self.B
         values = [
             torch.arange(B).view(t.shape) if isinstance(label, Index) else t.draw()
             for t, label in zip(tensors, labels, strict=True)
@@ -975,9 +961,9 @@ class Tester:
                 node = graph.placeholder("n")
                 node.meta["val"], proof.labels[node] = int(a), SIZE
             full.append(node)
-        args, kwargs = pytree.tree_unflatten(full, spec)
+        args, kwargs = pytree.tree_unflatten(full, self.spec)
         try:
-            out = self.call(op, flat, spec, values)
+            out = self.call(values)
         except ODD:
             return
         node = graph.call_function(op, tuple(args), kwargs)
@@ -998,7 +984,7 @@ class Tester:
         self.count[name]["accepted"] += 1
         self.count[name]["rows"] += any(isinstance(one, Rows) for one in labels)
         given = list(label) if isinstance(label, tuple) else [label] * len(out)
-        wrong = self.wrong(op, flat, spec, tensors, labels, values, out, given, B, symbolic)
+        wrong = self.wrong(labels, values, out, given, symbolic)
         if wrong:
             self.count[name]["holes"] += 1
             self.holes.append(f"{wrong}: {text} -> {label}")
@@ -1014,24 +1000,20 @@ class Tester:
                     raise
                 raise Unknown("a fault that breaks the rule") from None
         # Numbers stand for symbols here, so sizes at another batch size are not known.
-        proof._shapes = lambda value: [(list(value.shape), proof.batch)]  # type: ignore[method-assign]
+        proof.checked_at = (proof.batch,)
         proof.visit(node)
         return proof.labels[node]
 
     def wrong(
         self,
-        op: Any,
-        flat: list[Any],
-        spec: Any,
-        tensors: list[T],
         labels: list[Any],
         values: list[Tensor],
         out: list[Tensor],
         given: list[Any],
-        B: int,
         symbolic: bool,
     ) -> str | None:
         """None if the labels keep their promise, else what happened."""
+        op, tensors, B = self.op, self.tensors, self.B
         for x, label in zip(out, given, strict=True):
             if isinstance(label, Rows) and x.numel():
                 fits = 0 <= label.dim < x.dim()
@@ -1052,7 +1034,7 @@ class Tester:
                     for t, value, label in zip(tensors, values, labels, strict=True)
                 ]
                 try:
-                    new = self.call(op, flat, spec, changed)
+                    new = self.call(changed)
                 except (RuntimeError, IndexError):
                     return "fails for other data" if "fmod" not in str(op) else None
                 for x, y, label in zip(out, new, given, strict=True):
@@ -1070,35 +1052,27 @@ class Tester:
                 permuted(v, one, order, B) if isinstance(one, Rows) else v
                 for v, one in zip(values, labels, strict=True)
             ]
-            new = self.call(op, flat, spec, moved)
+            new = self.call(moved)
             for x, y, label in zip(out, new, given, strict=True):
                 if isinstance(label, Rows) and x.numel() and x.shape[label.dim] % B == 0:
                     x = permuted(x, label, order, B)
                 if label is not None and not bool(same(x, y, close=True).all()):
                     return "the order of the examples matters"
-            if symbolic and any(isinstance(a, Size) for a in flat):
-                seen = self._sees_size(op, flat, spec, values, out)
+            if symbolic and any(isinstance(a, Size) for a in self.flat):
+                seen = self._sees_size(values, out)
                 if seen is not None:
                     return seen
         state = torch.get_rng_state()  # what is drawn next does not depend on this test
         try:
-            return self._way_back(op, flat, spec, tensors, labels, values, out, given, B)
+            return self._way_back(labels, values, out, given)
         finally:
             torch.set_rng_state(state)
 
     def _way_back(
-        self,
-        op: Any,
-        flat: list[Any],
-        spec: Any,
-        tensors: list[T],
-        labels: list[Any],
-        values: list[Tensor],
-        out: list[Tensor],
-        given: list[Any],
-        B: int,
+        self, labels: list[Any], values: list[Tensor], out: list[Tensor], given: list[Any]
     ) -> str | None:
         """Gradients of rows, by gradients of rows; None where there are none."""
+        op, tensors, B = self.op, self.tensors, self.B
         tops = [
             torch.randn_like(x) if isinstance(label, Rows) and _has_gradient(x) else None
             for x, label in zip(out, given, strict=True)
@@ -1109,7 +1083,7 @@ class Tester:
                 x.clone().requires_grad_(isinstance(label, Rows) and _has_gradient(x))
                 for x, label in zip(inputs, labels, strict=True)
             ]
-            found = self.call(op, flat, spec, leaves)
+            found = self.call(leaves)
             ends = [(y, g) for y, g in zip(found, tops, strict=True) if g is not None]
             ends = [(y, g) for y, g in ends if y.requires_grad]
             into = [x for x in leaves if x.requires_grad]
@@ -1149,8 +1123,8 @@ class Tester:
         def turned(x: Tensor | None, label: Any) -> Tensor | None:
             return permuted(x, label, order, B) if x is not None and label != PUBLIC else x
 
-        values = [_wide(v) for v in values]  # what is left is more than rounding
-        tops = [g if g is None else _wide(g) for g in tops]
+        values = [_double(v) for v in values]  # what is left is more than rounding
+        tops = [g if g is None else _double(g) for g in tops]
         moved = [
             permuted(v, one, order, B) if isinstance(one, Rows) else v
             for v, one in zip(values, labels, strict=True)
@@ -1175,11 +1149,9 @@ class Tester:
         chosen = odd[torch.randint(0, len(odd), x.shape)].to(x.dtype)
         return torch.where(torch.rand(x.shape) < 0.5, chosen, x)
 
-    def _sees_size(
-        self, op: Any, flat: list[Any], spec: Any, values: list[Tensor], out: list[Tensor]
-    ) -> str | None:
+    def _sees_size(self, values: list[Tensor], out: list[Tensor]) -> str | None:
         try:
-            new = self.call(op, flat, spec, values, size=1)
+            new = self.call(values, size=1)
         except (RuntimeError, TypeError, IndexError):
             return None
         for x, y in zip(out, new, strict=True):
@@ -1192,7 +1164,7 @@ def _has_gradient(x: Tensor) -> bool:
     return x.is_floating_point() or x.is_complex()
 
 
-def _wide(x: Tensor) -> Tensor:
+def _double(x: Tensor) -> Tensor:
     return x.double() if x.is_floating_point() else x.cdouble() if x.is_complex() else x
 
 

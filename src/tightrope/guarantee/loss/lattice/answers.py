@@ -135,23 +135,18 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
         below = _just_below(components, highest, target, relative_width)
         if below is not None:  # so close to the largest loss that the largest loss will do
             return Interval(below, highest)
-    answer = _bracketed(components, target, highest, relative_width)
-    if answer.relative_width > 10.0 * max(relative_width, _MODEST):
-        below = _from_below(components, answer.upper, target)
-        return Interval(max(answer.lower, below), answer.upper)
-    return answer
-
-
-def _bracketed(
-    components: Components, target: float, highest: float, relative_width: float
-) -> Interval:
-    """Sums of any number of jumps first, then jumps one by one: the latter cost more each."""
     search = _Search(components, target, highest, relative_width)
-    if len(components) > MANY_KINDS:
-        return search.answer
-    search.refine(True, _MOST_WORK)
-    search.refine(False, min(search.left, _ONE_BY_ONE))
-    return search.answer
+    if len(components) <= MANY_KINDS:
+        # sums of any number of jumps first, then jumps one by one: the latter cost more each
+        search.refine(True, _MOST_WORK)
+        search.refine(False, min(search.left, _ONE_BY_ONE))
+    answer = search.answer
+    if answer.relative_width > 10.0 * max(relative_width, _MODEST):
+        for share in (1e-3, 1e-2, 0.1):  # where no lattice at the answer itself has a lower end
+            below = min(answer.upper, _LARGEST) * (1.0 - share)
+            if law_at(components, below, _ROUGH)[1].lower > target:
+                return Interval(max(answer.lower, below), answer.upper)
+    return answer
 
 
 @final
@@ -183,9 +178,12 @@ class _Search:
                 failed.append(plan.split.cut)
                 many = True
                 plan = self._affordable(width, tuple(failed), many, compound)
-            if plan.compound != compound or self._is_idle(plan):
-                return
             before = self.answer.relative_width
+            coarser = plan.goal.width > 2.0 * before * self.guess * self.slope
+            dear = before <= _MODEST and (plan.work > self.left or coarser)
+            idle = dear or plan.like(self.done) or plan.rounding > _HOPELESS
+            if plan.compound != compound or idle:
+                return
             law = build(plan)
             found = self._bracket(law)
             self.done, self.left = plan, self.left - plan.work
@@ -197,13 +195,6 @@ class _Search:
             else:
                 share = self.wanted / max(found.relative_width, self.wanted)
                 width = max(width * (0.6 * share if found.upper < math.inf else 0.2), 1e-9)
-
-    def _is_idle(self, plan: LatticePlan) -> bool:
-        """Would it win nothing, or too little for its work?"""
-        known = self.answer.relative_width
-        coarser = plan.goal.width > 2.0 * known * self.guess * self.slope
-        dear = known <= _MODEST and (plan.work > self.left or coarser)
-        return dear or plan.like(self.done) or plan.rounding > _HOPELESS
 
     def _affordable(
         self, width: float, failed: tuple[float, ...], many: bool, compound: bool
@@ -221,15 +212,6 @@ class _Search:
             width = min(width * max(2.0, 1.5 * (plan.work / max(self.left, 1e4)) ** 2), _ROUGH)
             plan = plan_for(width)
         return plan
-
-
-def _from_below(components: Components, upper: float, target: float) -> float:
-    """A lower end for where no lattice at the answer itself gives one."""
-    for share in (1e-3, 1e-2, 0.1):
-        below = min(upper, _LARGEST) * (1.0 - share)
-        if law_at(components, below, _ROUGH)[1].lower > target:
-            return below
-    return 0.0
 
 
 def _just_below(

@@ -7,24 +7,26 @@ import math
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.loss.lattice.blocks import MAX_SIZE
 from tightrope.guarantee.loss.lattice.plan import (
     FEW_JUMPS,
     MANY_JUMPS,
+    MAX_SIZE,
     STEP_ROUNDING,
     LatticeGoal,
     LatticePlan,
     LatticeSplit,
+    Saddle,
+    Sketch,
     are_close,
     end_points,
     last_loss,
     loss_with_tail,
     nats_missed,
     plan_with,
+    sketch_of,
     split_at,
     staging,
 )
-from tightrope.guarantee.loss.lattice.sketch import Saddle, Sketch, sketch_of
 from tightrope.numerics.lattice import fast_size
 
 _FAINTEST = -700.0  # ln of a delta that is guessed where none is seen

@@ -18,30 +18,20 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Side
-from tightrope.guarantee.loss.lattice.sketch import Sketch, log_choose
-from tightrope.numerics.lattice import (
-    LatticeMeasure,
-    coarsened,
-    convolve,
-    fast_size,
-    fitted,
-    mixed,
-    support,
+from tightrope.guarantee.loss.lattice.plan import (
+    COARSER,
+    LONGER,
+    MAX_SIZE,
+    MOST_INSERTED,
+    SHORT,
+    Sketch,
+    log_choose,
+    rare_beyond,
 )
+from tightrope.numerics.lattice import LatticeMeasure, convolve, fast_size, fitted, support
+from tightrope.numerics.lattice_sums import coarsened, mixed
 
-MAX_SIZE = 3 << 16  # points of a window: about 12 MB of work space
-COARSER, LONGER = 4, 16  # from one level to the next: the step, and the steps in a block
 _TRIES = (14, 15, 16, 17, 18)  # lengths close to it, whichever leaves the fewest steps over
-_MOST_INSERTED = 6  # rare losses followed in one block
-_LOG_FACTORIALS = np.array([math.lgamma(k + 2.0) for k in range(1, _MOST_INSERTED + 1)])
-_GIVEN_AWAY = 1e-12  # more of them in one block, all blocks together, relative
-_SHORT = 4096  # a lattice of one step this short need not be shorter
-_LONGEST = 1 << 16  # and one this long is too dear
-
-
-def most_levels(count: int) -> int:
-    """The last level still has about 4 blocks."""
-    return max(0, int(math.log(count / 3.5, LONGER))) if count > 4 * LONGER else 0
 
 
 @final
@@ -64,8 +54,8 @@ def _levels(count: int, levels: int, jumps: int, step: float) -> tuple[list[_Lev
     found = []
     for level in range(levels - 1, 0, -1):
         here = length
-        longer = min(_TRIES, key=lambda n, whole=here: (whole - _MOST_INSERTED) % n)  # type: ignore[misc]
-        length = (here - _MOST_INSERTED) // longer
+        longer = min(_TRIES, key=lambda n, whole=here: (whole - MOST_INSERTED) % n)  # type: ignore[misc]
+        length = (here - MOST_INSERTED) // longer
         found.append(_Level(longer, here - longer * length, here, step * COARSER**level))
     found.append(_Level(0, length, length, step))
     return found[::-1], blocks, rest
@@ -125,7 +115,7 @@ class Blocks:
         return (
             (self.end, 0)
             if loss == math.inf
-            else (self.pair.point_of(loss), min(most, _MOST_INSERTED))
+            else (self.pair.point_of(loss), min(most, MOST_INSERTED))
         )
 
     def _longer(
@@ -182,40 +172,10 @@ class Blocks:
 def _summed(factors: list[tuple[LatticeMeasure, int]]) -> LatticeMeasure:
     """Their product, on all of its support or on the part from its beginning that matters."""
     reach, step = support(factors), factors[0][0].step
-    if reach <= _SHORT * 4:
+    if reach <= SHORT * 4:
         return convolve(factors, fast_size(reach), (1.0, 1.0))
     options = []
     for theta in (x / (reach * step) for x in (10.0, 30.0, 100.0, 300.0, 1000.0)):
         options.append(((42.0 + sum(n * m.log_moment(theta) for m, n in factors)) / theta, theta))
     width, theta = min(options)
     return fitted(factors, width, (theta, 1.0 / step), 1e-16, MAX_SIZE)
-
-
-def rare_beyond(sketch: Sketch, rate: float, length: int, step: float) -> tuple[float, int]:
-    """Losses that are rare in a block of this length begin here, and so many are to be followed.
-
-    (inf, 0) where there is no need: the lattice of one step is short enough for all.
-    """
-    losses, _, count = sketch.parts[0]
-    if losses[-1] - losses[0] < (_SHORT + len(losses)) * step:
-        return math.inf, 0
-    tails = sketch.log_tails(rate)
-    tails = tails - tails[0]
-    # ln of the tilted chance of a larger one in a step, times the length of the block
-    most_of = np.arange(1, _MOST_INSERTED + 1)
-    chance = math.log(_GIVEN_AWAY * length / count) + _LOG_FACTORIALS
-    chance = chance / (most_of + 1.0) - math.log(length)
-    place = np.minimum(np.searchsorted(-tails, -chance), len(losses) - 1)
-    best = int((most_of * (_SHORT + (losses[place] - losses[0]) / step)).argmin())
-    most, loss = best + 1, float(losses[place[best]])
-    longest = float(losses[0]) + _LONGEST * step
-    if loss <= min(0.7 * float(losses[-1]), longest):
-        return loss, most
-    if losses[-1] <= longest:
-        return math.inf, 0
-    return longest, _MOST_INSERTED + 1  # they are not rare: the error will be large
-
-
-def too_many_rare(sketch: Sketch, rate: float, length: int, step: float) -> bool:
-    """Are losses too large for the lattice of one step not rare either?"""
-    return rare_beyond(sketch, rate, length + length // 2, step)[1] > _MOST_INSERTED

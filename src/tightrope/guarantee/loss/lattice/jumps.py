@@ -19,7 +19,8 @@ from dataclasses import replace
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import JumpLaw, Jumps, Side
-from tightrope.numerics.lattice import LatticeMeasure, compound
+from tightrope.numerics.lattice import LatticeMeasure
+from tightrope.numerics.lattice_sums import compound
 from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray

@@ -13,6 +13,7 @@ between the two bounds is discretisation, and shrinks with the step.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
 
@@ -26,10 +27,16 @@ from tightrope.guarantee.loss.abstract import (
     Side,
     infinite_log_mass,
 )
-from tightrope.guarantee.loss.lattice.blocks import COARSER, MAX_SIZE, Blocks
+from tightrope.guarantee.loss.lattice.blocks import Blocks
 from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
-from tightrope.guarantee.loss.lattice.plan import LatticePlan
-from tightrope.guarantee.loss.lattice.sketch import Sketch, log_choose
+from tightrope.guarantee.loss.lattice.plan import (
+    COARSER,
+    MAX_SIZE,
+    LatticePlan,
+    Sketch,
+    SketchPart,
+    log_choose,
+)
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.lattice import LatticeMeasure, fitted
 from tightrope.numerics.lattice_tail import TailLadder, tail_table
@@ -75,11 +82,8 @@ class OneSide:
 
     def log_value(self, epsilon: float) -> tuple[float, float]:
         """ln of delta as computed on this side, and ln of the bound on its numerical error."""
-        if epsilon not in self._seen:
-            self._seen[epsilon] = self._log_value(epsilon)
-        return self._seen[epsilon]
-
-    def _log_value(self, epsilon: float) -> tuple[float, float]:
+        if epsilon in self._seen:
+            return self._seen[epsilon]
         sign = 1.0 if self.side == "upper" else -1.0
         at = epsilon - sign * self.spare
         values, errors = [], []
@@ -99,7 +103,8 @@ class OneSide:
         size = max(ladder.size for ladder in self.tables)
         rounding = math.log(ULP * (2.0 * size + 2000.0))
         errors += [self.log_infinite + math.log(1e-14), total + rounding]
-        return total, float(np.logaddexp.reduce(errors)) + self.spare
+        self._seen[epsilon] = total, float(np.logaddexp.reduce(errors)) + self.spare
+        return self._seen[epsilon]
 
 
 def one_side(plan: LatticePlan, side: Side) -> OneSide:
@@ -108,7 +113,9 @@ def one_side(plan: LatticePlan, side: Side) -> OneSide:
     pair, count = plan.goal.components[0]
     log_moment, highest = -math.inf, -math.inf
     if not plan.split.followed:
-        log_moment, highest = _log_moment(plan), _highest(plan)
+        cut = list(zip(plan.goal.components, plan.cuts, strict=True))
+        tops = [n * pair.largest_up_to(end) for (pair, n), end in cut]
+        log_moment, highest = _log_moment(plan), math.fsum(tops) * (1.0 + 1e-14)
     given, log_more = [], -math.inf
     if plan.split.jumps:
         laws = _jump_laws(plan, side)
@@ -141,15 +148,6 @@ def one_side(plan: LatticePlan, side: Side) -> OneSide:
         _spare(plan),
         log_more,
     )
-
-
-def _highest(plan: LatticePlan) -> float:
-    """Largest sum of the small losses, rounded up."""
-    tops = [
-        n * pair.largest_up_to(cut)
-        for (pair, n), cut in zip(plan.goal.components, plan.cuts, strict=True)
-    ]
-    return math.fsum(tops) * (1.0 + 1e-14)
 
 
 def _log_moment(plan: LatticePlan) -> float:
@@ -196,6 +194,10 @@ def _jump_laws(plan: LatticePlan, side: Side) -> tuple[JumpLaw, ...]:
     return tuple(laws)
 
 
+# the measures that compose to all steps of a kind but so many
+Factors = Callable[[int], list[tuple[LatticeMeasure, int]]]
+
+
 class _Small:
     """Compositions of the small losses."""
 
@@ -207,30 +209,30 @@ class _Small:
             short = count - (plan.split.jumps if side == "lower" else 0)
             self.parts, jumps = ((losses, logs, short),), 0
         self.skipped = [jumps, *[0] * (len(self.parts) - 1)]
-        self.steps: dict[float, list[Blocks]] = {}
+        self.steps: dict[float, list[Factors]] = {}
 
-    def _blocks(self, rate: float) -> list[Blocks]:
-        """The blocks of each component at one tilt; those of the last tilt are kept."""
+    def _blocks(self, rate: float) -> list[Factors]:
+        """The measures of each component at one tilt; those of the last tilt are kept."""
+        plan = self.plan
         if rate not in self.steps:
-            plan = self.plan
             self.steps.clear()
             self.steps[rate] = [
-                Blocks(
-                    pair,
-                    self.side,
-                    rate,
-                    cut,
-                    Sketch((part,)),
-                    plan.step,
-                    plan.levels,
-                    jumps,
-                    plan.nats,
-                )
+                self._of_one(pair, rate, cut, part, jumps)
                 for (pair, _), cut, part, jumps in zip(
                     plan.goal.components, plan.cuts, self.parts, self.skipped, strict=True
                 )
             ]
         return self.steps[rate]
+
+    def _of_one(
+        self, pair: AbstractLossPair, rate: float, cut: float, part: SketchPart, jumps: int
+    ) -> Factors:
+        plan, count = self.plan, part[2]
+        if plan.levels:
+            sketch, rest = Sketch((part,)), (plan.step, plan.levels, jumps, plan.nats)
+            return Blocks(pair, self.side, rate, cut, sketch, *rest).factors
+        measure = pair.measure(self.side, plan.step, rate, cut)
+        return lambda skip: [(measure, count - skip)] if count > skip else []
 
     def tables(self) -> tuple[TailLadder, ...]:
         """Tables of the composition of all but 0, 1, ... steps, a ladder of tilts each."""
@@ -248,7 +250,7 @@ class _Small:
         return [
             factor
             for i, blocks in enumerate(self._blocks(rate))
-            for factor in blocks.factors(skip if i == 0 else 0)
+            for factor in blocks(skip if i == 0 else 0)
         ]
 
     def _composed(self, rate: float, skip: int) -> LatticeMeasure:

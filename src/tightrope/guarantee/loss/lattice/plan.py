@@ -6,23 +6,25 @@ Only cost and width depend on a plan: every plan gives valid bounds.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import final
 
 import numpy as np
 from scipy.special import gammaln
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.loss.lattice.blocks import (
-    COARSER,
-    LONGER,
-    MAX_SIZE,
-    most_levels,
-    too_many_rare,
-)
-from tightrope.guarantee.loss.lattice.sketch import Saddle, Sketch, sketch_of
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
+from tightrope.validate import FloatArray
 
+MAX_SIZE = 3 << 16  # points of a window: about 12 MB of work space
+COARSER, LONGER = 4, 16  # from one level to the next: the step, and the steps in a block
+MOST_INSERTED = 6  # rare losses followed in one block
+_LOG_FACTORIALS = np.array([math.lgamma(k + 2.0) for k in range(1, MOST_INSERTED + 1)])
+_GIVEN_AWAY = 1e-12  # more of them in one block, all blocks together, relative
+SHORT = 4096  # a lattice of one step this short need not be shorter
+_LONGEST = 1 << 16  # and one this long is too dear
 FEW_JUMPS, MANY_JUMPS, COMPOUND_JUMPS = 6, 14, 100
 _MAX_TILTS = 8
 STEP_ROUNDING = 1e-14  # rounding of one step, relative to the tilted mass
@@ -30,6 +32,215 @@ _SAME = 0.1  # cuts this close, relative, are one
 _MOST_ONE, _MOST_SEVERAL = 40000, 6000  # cells of the two grids of jumps
 
 
+# ---- a rough picture of the composed loss: nothing of it enters a bound
+Window = tuple[float, tuple[float, float]]
+SketchPart = tuple[FloatArray, FloatArray, int]  # losses, ln masses, how many steps
+
+
+@lru_cache(maxsize=64)
+def _grid(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
+    return pair.loss_grid()
+
+
+@final
+@dataclass(frozen=True)
+class Saddle:
+    rate: float  # the tilt c whose exponent n K(c) - c eps is best
+    log_chernoff: float  # n K(c) - c eps
+    log_delta: float  # the saddle-point estimate
+    spread: float  # standard deviation of the tilted composed loss
+
+
+@final
+@dataclass(frozen=True)
+class Sketch:
+    """Losses and log masses of each component, with its count. What was asked once is kept."""
+
+    parts: tuple[SketchPart, ...]
+    _windows: dict[tuple[float, float], Window] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    _tails: dict[float, FloatArray] = field(default_factory=dict, compare=False, repr=False)
+    _points: list[tuple[float, float, float]] = field(
+        default_factory=list, compare=False, repr=False
+    )
+    _saddles: dict[tuple[float, float], Saddle] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    _cuts: dict[int, Sketch] = field(default_factory=dict, compare=False, repr=False)
+    _moments: dict[float, tuple[float, float, float]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def without_jumps(self, cut: float) -> Sketch:
+        """Only losses up to `cut` of the first (then only) component."""
+        losses, logs, count = self.parts[0]
+        keep = max(2, int(np.searchsorted(losses, cut, side="right")))
+        if keep not in self._cuts:
+            self._cuts[keep] = Sketch(((losses[:keep], logs[:keep], count),))
+        return self._cuts[keep]
+
+    def cumulant(self, rate: float) -> tuple[float, float, float]:
+        """ln E[e^{rate L}] of the sum, and its first two derivatives."""
+        if rate in self._moments:
+            return self._moments[rate]
+        value = first = second = 0.0
+        for losses, logs, count in self.parts:
+            e = logs + rate * losses
+            top = float(e.max())
+            p = np.exp(e - top)
+            total = float(p.sum())
+            mean = float(p @ losses) / total
+            value += count * (top + math.log(total))
+            first += count * mean
+            second += count * float(p @ (losses - mean) ** 2) / total
+        self._moments[rate] = value, first, second
+        return value, first, second
+
+    def bulk_width(self) -> float:
+        """Smallest distance between the 16 % point and the median or the 84 % point of one step."""
+        return min(min(mid - low, high - mid) for low, mid, high in self._quartiles())
+
+    def bulk(self) -> tuple[float, float]:
+        """Centre and spread of the sum, blind to rare large losses."""
+        parts = list(zip(self._quartiles(), self.parts, strict=True))
+        centre = sum(count * middle for (_, middle, _), (_, _, count) in parts)
+        square = sum(count * (0.5 * (high - low)) ** 2 for (low, _, high), (_, _, count) in parts)
+        return centre, math.sqrt(square) + 1e-300
+
+    def _quartiles(self) -> list[tuple[float, float, float]]:
+        if self._points:
+            return self._points
+        points = self._points
+        for losses, logs, _ in self.parts:
+            mass = np.cumsum(np.exp(logs))
+            place = np.searchsorted(mass, np.array([0.16, 0.5, 0.84]) * mass[-1])
+            low, middle, high = losses[np.minimum(place, len(losses) - 1)]
+            points.append((float(low), float(middle), float(high)))
+        return points
+
+    def highest(self) -> float:
+        return sum(count * float(losses[-1]) for losses, _, count in self.parts)
+
+    def saddle(self, epsilon: float, steepest: float = math.inf) -> Saddle:
+        """Minimiser of n K(c) - c eps - ln c - ln(1 + c), which is convex, by bisection in ln c."""
+        if (epsilon, steepest) in self._saddles:
+            return self._saddles[epsilon, steepest]
+        low, high = -12.0, min(38.0, math.log(steepest))
+        while high - low > 2e-3:
+            c = math.exp(0.5 * (low + high))
+            first = self.cumulant(c)[1]
+            if first - epsilon - 1.0 / c - 1.0 / (1.0 + c) > 0.0:
+                high = math.log(c)
+            else:
+                low = math.log(c)
+        c = math.exp(low)  # right of the minimum a heavy tail rises at once
+        value, _, second = self.cumulant(c)
+        curvature = second + 1.0 / c**2 + 1.0 / (1.0 + c) ** 2
+        log_chernoff = value - c * epsilon
+        correction = math.log(c) + math.log1p(c) + 0.5 * math.log(2.0 * math.pi * curvature)
+        spread = math.sqrt(second) + 1e-300
+        found = Saddle(c, log_chernoff, log_chernoff - correction, spread)
+        self._saddles[epsilon, steepest] = found
+        return found
+
+    def window(self, rate: float, nats: float) -> Window:
+        """Width holding all but e^-nats of the tilted law, and two tilts that show it."""
+        if (rate, nats) in self._windows:
+            return self._windows[rate, nats]
+        here, _, second = self.cumulant(rate)
+        spread = math.sqrt(second) + 1e-300
+        longest = max(float(losses[-1] - losses[0]) for losses, _, _ in self.parts)
+        thetas = [x / spread for x in (0.3, 0.8, 2.0, 4.0, 7.0, 12.0)]
+        if longest > 12.0 * spread:  # rare large losses ask for a milder tilt
+            thetas += [x / longest for x in (8.0, 25.0, 60.0, 150.0)]
+        if rate > 0.0:
+            thetas += [x * rate for x in (0.25, 0.5, 0.9)]
+        ends, chosen = [], []
+        tilts = np.array(thetas)
+        for sign in (1.0, -1.0):
+            there = np.zeros(len(tilts))  # ln E[e^{rate L}] of the sum at these tilts
+            for losses, logs, count in self.parts:
+                e = logs + (rate + sign * tilts)[:, None] * losses
+                top = e.max(axis=1)
+                there += count * (top + np.log(np.exp(e - top[:, None]).sum(axis=1)))
+            reach = (nats + there - here) / tilts
+            best = int(reach.argmin())
+            ends.append(float(reach[best]))
+            chosen.append(float(tilts[best]))
+        self._windows[rate, nats] = ends[0] + ends[1], (chosen[0], chosen[1])
+        return self._windows[rate, nats]
+
+    def jump_terms(
+        self,
+        cut: float,
+        epsilon: float,
+        most: int,
+        tilt: float,
+        rest: Sequence[tuple[float, float]],
+    ) -> list[tuple[float, float]]:
+        """ln delta from exactly 1, ..., `most` losses above `cut`, the others taken as 0.
+
+        With each, ln of the sum of the jump masses times the best Chernoff bound of the rest,
+        whose tilts and cumulants are `rest`: the scale of rounding errors.
+        """
+        losses, logs, count = self.parts[0]
+        keep = losses > max(cut, 0.0)
+        if not keep.any():
+            return [(-math.inf, -math.inf)] * most
+        x = losses[keep]
+        width = min(float(x[-1]), max(4.0 * epsilon, 4.0 * float(x[0]))) / 400.0
+        place = np.minimum(np.round(x / width), 400).astype(np.int64)
+        m = logs[keep] + tilt * width * place
+        top = float(m.max())
+        one = np.bincount(place, np.exp(np.maximum(m - top, -700.0)), 401)
+        terms, total = [], np.ones(1)
+        for k in range(1, most + 1):
+            total = np.convolve(total, one)[: 400 * min(k, 3) + 1]
+            sums = width * np.arange(len(total), dtype=np.float64)
+            with np.errstate(divide="ignore"):
+                log_mass = np.log(total) + k * top - tilt * sums + log_choose(count, k)
+                gain = np.log(-np.expm1(np.minimum(epsilon - sums, 0.0)))
+            bound = np.zeros(len(sums))
+            for rate, cumulant in rest:
+                bound = np.minimum(bound, cumulant - rate * (epsilon - sums))
+            parts = (log_mass + gain, log_mass + bound)
+            value, rounding = (float(np.logaddexp.reduce(part)) for part in parts)
+            terms.append((value, rounding))
+        return terms
+
+    def log_tails(self, rate: float) -> FloatArray:
+        """ln of the tilted mass from each loss on, first component, one step."""
+        if rate not in self._tails:
+            losses, logs, _ = self.parts[0]
+            self._tails[rate] = np.logaddexp.accumulate((logs + rate * losses)[::-1])[::-1]
+        return self._tails[rate]
+
+    def jumps_at(self, rate: float, cut: float) -> float:
+        """Expected number of losses above `cut` under the tilt."""
+        losses, logs, count = self.parts[0]
+        e = logs + rate * losses
+        p = np.exp(e - float(e.max()))
+        return count * float(p[losses > cut].sum() / p.sum())
+
+    def log_tail(self, loss: float) -> float:
+        """ln of the mass under P above `loss`, first component, one step."""
+        place = int(np.searchsorted(self.parts[0][0], loss))
+        tails = self.log_tails(0.0)
+        return float(tails[place]) if place < len(tails) else -math.inf
+
+
+def log_choose(n: int, k: int) -> float:
+    """ln of the binomial coefficient; -inf for k > n."""
+    return math.log(math.comb(n, k)) if k <= n else -math.inf  # exact integers: nothing cancels
+
+
+@lru_cache(maxsize=8)
+def sketch_of(components: Components) -> Sketch:
+    return Sketch(tuple((*_grid(pair), count) for pair, count in components))
+
+
+# ---- plans
 @final
 @dataclass(frozen=True)
 class LatticeGoal:
@@ -171,14 +382,22 @@ def split_at(
     if cut < last:
         log_mass = whole.log_tail(cut) + math.log(count)
         most = COMPOUND_JUMPS if all_jumps else goal.most_jumps
-        jumps = _jumps_needed(log_mass, goal.enough, min(count, most + 1))
+        # the smallest K with C(T, K+1) p^{K+1} below what may be given away; K = T leaves none out
+        while jumps < min(count, most + 1) and goal.enough < (
+            (jumps + 1) * log_mass - float(gammaln(jumps + 2.0))
+        ):
+            jumps += 1
         if jumps > most or (all_jumps and not 0 < 4 * jumps <= count):
             return None
     small = whole.without_jumps(min(cut, last)) if alone else whole
     if jumps > 0 and not small.parts[0][0][-1] > small.parts[0][0][0]:
         return None
     reachable = small.highest() > goal.epsilon * (1.0 + 1e-14)
-    saddle = small.saddle(goal.epsilon, _steepest(goal)) if reachable else _idle(small)
+    if reachable:
+        saddle = small.saddle(goal.epsilon, _steepest(goal))
+    else:
+        value, _, second = small.cumulant(0.0)
+        saddle = Saddle(0.0, value, -math.inf, math.sqrt(second) + 1e-300)
     followed = reachable and (saddle.log_chernoff > goal.enough or jumps == 0)
     tilts: tuple[float, ...] = ()
     hazard = steepest = 0.0
@@ -245,19 +464,6 @@ def _steepest(goal: LatticeGoal) -> float:
         if pair.support[1] < math.inf
     ]
     return MAX_SIZE / max([*spans, 1e-300])
-
-
-def _idle(small: Sketch) -> Saddle:
-    value, _, second = small.cumulant(0.0)
-    return Saddle(0.0, value, -math.inf, math.sqrt(second) + 1e-300)
-
-
-def _jumps_needed(log_mass: float, enough: float, most: int) -> int:
-    """Smallest K with C(T, K+1) p^{K+1} below e^enough, or `most`; K = T leaves nothing out."""
-    for k in range(most):
-        if (k + 1) * log_mass - float(gammaln(k + 2.0)) <= enough:
-            return k
-    return most
 
 
 def _decay(whole: Sketch, loss: float) -> float:
@@ -345,6 +551,7 @@ def staging(goal: LatticeGoal, split: LatticeSplit, nats: float) -> tuple[float,
     tops = [pair.has_jumps for pair, _ in goal.components]
     span = max([0.0, *(float(b - a) for (a, b), top in zip(ends, tops, strict=True) if top)])
     held = _held(goal, split)
+    spread, count = split.small.bulk()[1], sum(n for _, _, n in split.small.parts)
     options = []
     for levels in range(1 + most_levels(min(n for _, n in goal.components))):
         fine = step
@@ -361,7 +568,9 @@ def staging(goal: LatticeGoal, split: LatticeSplit, nats: float) -> tuple[float,
         if levels > 0 and (fine > 1.01 * resolved or held > fine * _LONGEST_STEP):
             continue
         penalty = math.exp(min(4.0 * math.log(fine / asked), _LARGEST_LOG))
-        size = wide / (COARSER**levels * fine) + len(rates) * levels * _level_size(split, fine)
+        # of each level 16 steps of the bulk, and the rare losses beside it
+        level = 3.0 * max(4096.0, 100.0 * spread / (math.sqrt(count) * fine))
+        size = wide / (COARSER**levels * fine) + len(rates) * levels * level
         options.append((size * penalty, levels, fine, size))
     feasible = (
         option
@@ -393,13 +602,6 @@ def _too_long(goal: LatticeGoal, split: LatticeSplit, step: float, levels: int) 
         for rate in rates
         for j in range(levels)
     )
-
-
-def _level_size(split: LatticeSplit, step: float) -> float:
-    """Points of the windows of one level: 16 steps of the bulk and the rare losses beside it."""
-    _, spread = split.small.bulk()
-    count = sum(n for _, _, n in split.small.parts)
-    return 3.0 * max(4096.0, 100.0 * spread / (math.sqrt(count) * step))
 
 
 def _dividing(grids: list[float], step: float) -> float:
@@ -444,3 +646,39 @@ def _step_wanted(goal: LatticeGoal, split: LatticeSplit) -> float:
         0.3 / (max(main, *split.ladder, 0.0) + 1.0),
         0.1 * float(losses[-1] - losses[0]),
     )
+
+
+# ---- losses that are rare in a block of steps (`blocks`)
+def most_levels(count: int) -> int:
+    """The last level still has about 4 blocks."""
+    return max(0, int(math.log(count / 3.5, LONGER))) if count > 4 * LONGER else 0
+
+
+def rare_beyond(sketch: Sketch, rate: float, length: int, step: float) -> tuple[float, int]:
+    """Losses that are rare in a block of this length begin here, and so many are to be followed.
+
+    (inf, 0) where there is no need: the lattice of one step is short enough for all.
+    """
+    losses, _, count = sketch.parts[0]
+    if losses[-1] - losses[0] < (SHORT + len(losses)) * step:
+        return math.inf, 0
+    tails = sketch.log_tails(rate)
+    tails = tails - tails[0]
+    # ln of the tilted chance of a larger one in a step, times the length of the block
+    most_of = np.arange(1, MOST_INSERTED + 1)
+    chance = math.log(_GIVEN_AWAY * length / count) + _LOG_FACTORIALS
+    chance = chance / (most_of + 1.0) - math.log(length)
+    place = np.minimum(np.searchsorted(-tails, -chance), len(losses) - 1)
+    best = int((most_of * (SHORT + (losses[place] - losses[0]) / step)).argmin())
+    most, loss = best + 1, float(losses[place[best]])
+    longest = float(losses[0]) + _LONGEST * step
+    if loss <= min(0.7 * float(losses[-1]), longest):
+        return loss, most
+    if losses[-1] <= longest:
+        return math.inf, 0
+    return longest, MOST_INSERTED + 1  # they are not rare: the error will be large
+
+
+def too_many_rare(sketch: Sketch, rate: float, length: int, step: float) -> bool:
+    """Are losses too large for the lattice of one step not rare either?"""
+    return rare_beyond(sketch, rate, length + length // 2, step)[1] > MOST_INSERTED

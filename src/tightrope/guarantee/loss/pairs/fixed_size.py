@@ -28,8 +28,6 @@ from tightrope.guarantee.loss.pairs.normals import (
     BRANCH,
     AbstractSampledPair,
     beyond_end,
-    check_mu,
-    check_rate,
     end_of_tail,
     log_normal_moment,
     normal_edges,
@@ -71,10 +69,6 @@ class FixedSizeGaussianPair(AbstractSampledPair):
     rate: float
     mu: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", check_rate(self.rate))
-        object.__setattr__(self, "mu", check_mu(self.mu))
-
     @property
     def has_jumps(self) -> bool:
         return True
@@ -84,10 +78,6 @@ class FixedSizeGaussianPair(AbstractSampledPair):
         # (1 - rate)(Phi(mu/2) - Phi(-mu/2))
         mass = (1.0 - self.rate) * variation_of_normals(self.mu)
         return ((0.0, mass),) if mass > 0.0 else ()
-
-    @property
-    def total_variation(self) -> float:
-        return self.rate * variation_of_normals(self.mu)
 
     def reversed(self) -> FixedSizeGaussianPair:
         return self

@@ -110,7 +110,7 @@ class LaplacePair(AbstractExponentialPair):
         object.__setattr__(self, "scale", check_positive(self.scale, "scale"))
 
     @cached_property
-    def top(self) -> float:
+    def top(self) -> float:  # type: ignore[override]
         """The largest loss; rounded up, for a pair with a larger one dominates."""
         found = 1.0 / self.scale
         if math.isinf(found) or Fraction(found) * Fraction(self.scale) >= 1:

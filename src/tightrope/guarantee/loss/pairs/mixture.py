@@ -26,7 +26,12 @@ from tightrope.guarantee.loss.abstract import (
     mirrored,
 )
 from tightrope.guarantee.loss.pairs.binomial_mixture import Arm
-from tightrope.guarantee.loss.pairs.normals import GRID_STEP, AbstractRatedPair
+from tightrope.guarantee.loss.pairs.normals import (
+    GRID_STEP,
+    AbstractRatedPair,
+    check_mu,
+    check_rate,
+)
 from tightrope.guarantee.loss.pairs.points import (
     POINTS,
     TURN,
@@ -48,7 +53,7 @@ from tightrope.numerics.lattice import LatticeMeasure, gap_bound, gathered, lowe
 from tightrope.numerics.lattice_tail import CELL_ERROR
 from tightrope.numerics.quadrature import LOG_ROOT_2PI, expm1_minus, gauss_legendre, log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
-from tightrope.validate import FloatArray, check_count, check_positive, check_real, one_number
+from tightrope.validate import FloatArray, check_count
 
 MOST_MEMBERS = 512
 _ROUNDING = 1e-9  # moves of Newton's method that may be no more than rounding
@@ -68,11 +73,10 @@ class GaussianMixturePair(AbstractRatedPair):
     is_costly: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        rate = check_real(self.rate, "rate", low=0.0, high=1.0, open_low=True)
-        object.__setattr__(self, "rate", one_number(rate, "rate"))
+        object.__setattr__(self, "rate", check_rate(self.rate))
         if self.rate == 1.0:
             raise InvalidInput("rate must be below 1; got 1. Without sampling use GaussianPair.")
-        object.__setattr__(self, "mu", one_number(check_positive(self.mu, "mu"), "mu"))
+        object.__setattr__(self, "mu", check_mu(self.mu))
         for name in ("plus", "minus"):
             value = check_count(getattr(self, name), name)
             object.__setattr__(self, name, value)

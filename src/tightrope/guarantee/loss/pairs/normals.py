@@ -348,6 +348,14 @@ class AbstractRatedPair(AbstractNormalPair):
 class AbstractSampledPair(AbstractRatedPair):
     """One record, drawn with a rate: L = ln r on (a part of) the line."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", check_rate(self.rate))
+        object.__setattr__(self, "mu", check_mu(self.mu))
+
+    @property
+    def total_variation(self) -> float:
+        return self.rate * variation_of_normals(self.mu)
+
     @property
     def plain_mu(self) -> float | None:
         return self.mu if self.rate == 1.0 else None

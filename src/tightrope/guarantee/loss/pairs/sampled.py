@@ -29,15 +29,12 @@ from tightrope.guarantee.loss.pairs.normals import (
     AbstractSampledPair,
     beyond_end,
     branch_measure,
-    check_mu,
-    check_rate,
     end_of_tail,
     log_normal_moment,
     normal_edges,
     normal_error,
     normal_measure,
     rough_grid,
-    variation_of_normals,
 )
 from tightrope.guarantee.loss.pairs.sampled_cut import PartCumulant, rare_points
 from tightrope.guarantee.loss.pairs.sampled_grid import (
@@ -85,8 +82,7 @@ class SampledGaussianPair(AbstractSampledPair):
     direction: Direction = "remove"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", check_rate(self.rate))
-        object.__setattr__(self, "mu", check_mu(self.mu))
+        super().__post_init__()
         if self.direction not in ("remove", "add"):
             raise InvalidInput(
                 f"direction must be 'remove' or 'add'; got {self.direction!r}. 'remove' puts the "
@@ -107,10 +103,6 @@ class SampledGaussianPair(AbstractSampledPair):
         return (edge, math.inf) if self.direction == "remove" else (-math.inf, -edge)
 
     @property
-    def total_variation(self) -> float:
-        return self.rate * variation_of_normals(self.mu)
-
-    @property
     def log_mean_square(self) -> float:
         if self.rate == 1.0 or self.mu > _LARGEST_MU:
             return self.mu * self.mu
@@ -119,32 +111,27 @@ class SampledGaussianPair(AbstractSampledPair):
     def reversed(self) -> SampledGaussianPair:
         return replace(self, direction=REVERSE[self.direction])
 
-    def _above(self, s: FloatArray) -> LogMasses:
-        """ln mix(> s), ln N(0,1)(> s)."""
-        base = log_ndtr(-s)
-        return log_mix(base, log_ndtr(self.mu - s), self.rate), base
+    def _log_ratio(self, loss: ArrayLike) -> FloatArray:
+        """ln r where L is this."""
+        return as_losses(loss) if self.direction == "remove" else -as_losses(loss)
 
-    def _below(self, s: FloatArray) -> LogMasses:
-        base = log_ndtr(s)
-        return log_mix(base, log_ndtr(s - self.mu), self.rate), base
+    def _half_line(self, loss: ArrayLike, above: bool) -> LogMasses:
+        """ln P and ln Q of the losses above this one, or up to it."""
+        removes = self.direction == "remove"
+        s = point_of_log_ratio(self._log_ratio(loss), self.rate, self.mu)
+        sign = -1.0 if above is removes else 1.0  # beyond s, or before it
+        base = log_ndtr(sign * s)
+        mix = log_mix(base, log_ndtr(sign * (s - self.mu)), self.rate)
+        return (mix, base) if removes else (base, mix)
 
     def log_survival(self, loss: ArrayLike) -> LogMasses:
-        x = as_losses(loss)
-        if self.direction == "remove":
-            return self._above(point_of_log_ratio(x, self.rate, self.mu))
-        mix, base = self._below(point_of_log_ratio(-x, self.rate, self.mu))
-        return base, mix
+        return self._half_line(loss, above=True)
 
     def log_cdf(self, loss: ArrayLike) -> LogMasses:
-        x = as_losses(loss)
-        if self.direction == "remove":
-            return self._below(point_of_log_ratio(x, self.rate, self.mu))
-        mix, base = self._above(point_of_log_ratio(-x, self.rate, self.mu))
-        return base, mix
+        return self._half_line(loss, above=False)
 
     def log_error(self, loss: ArrayLike) -> FloatArray:
-        x = as_losses(loss)
-        x = x if self.direction == "remove" else -x
+        x = self._log_ratio(loss)
         s = point_of_log_ratio(x, self.rate, self.mu)
         slack = point_slack(x, s, self.rate, self.mu)
         return normal_error(np.abs(s) + self.mu, slack)

@@ -228,7 +228,8 @@ class SampledStrip:
         push, theta, (edges, lr, t) = frequency, outline.theta, outline.ends
         left = w * lr[:, :1] - 0.5 * edges[:, :1] ** 2 + push * _angle(t[:, :1], theta)
         if bool(np.any(w < 0.0)):  # theta <= pi/2: |r(s+id)| rises with s and is >= 1 - q
-            left = left + 0.5 * w * _log_modulus(np.minimum(t[:, :1], 0.5), theta)
+            nearest = np.minimum(t[:, :1], 0.5)  # 2 ln |1 - t + t e^{i theta}|
+            left += 0.5 * w * np.log1p(-2.0 * nearest * (1.0 - nearest) * (1.0 - np.cos(theta)))
             right = self._log_falling(w, push, edges[:, 1:], theta) - 0.5 * edges[:, 1:] ** 2
         else:
             right = w * lr[:, 1:] - 0.5 * edges[:, 1:] ** 2 + push * theta
@@ -247,11 +248,6 @@ class SampledStrip:
         floor = self.log_rest + 0.5 * np.log1p(x * (2.0 * cos + x))
         angle = np.where(-w * (cos + x) >= push * sin, np.arctan2(x * sin, 1.0 + x * cos), theta)
         return np.asarray(w * floor + push * angle)
-
-
-def _log_modulus(t: FloatArray, theta: FloatArray) -> FloatArray:
-    """2 ln |1 - t + t e^{i theta}|."""
-    return np.asarray(np.log1p(-2.0 * t * (1.0 - t) * (1.0 - np.cos(theta))))
 
 
 def _angle(t: FloatArray, theta: FloatArray) -> FloatArray:

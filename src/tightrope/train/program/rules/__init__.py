@@ -5,11 +5,9 @@ raises `Mixes` where examples would meet and `Unknown` where it cannot say.
 """
 
 from tightrope.train.program.rules import (  # noqa: F401 (each enters its rules into the table)
-    layers,
-    made,
+    entries,
     picking,
-    pointwise,
     products,
-    reductions,
     shapes,
+    slices,
 )

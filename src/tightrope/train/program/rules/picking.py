@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tightrope.train.program.labels import (
-    PUBLIC,
-    Index,
-    Label,
-    Mixes,
-    Rows,
-    Unknown,
-    broadcast,
-)
+from tightrope.train.program.labels import PUBLIC, Index, Label, Mixes, Rows, Unknown, broadcast
 from tightrope.train.program.rules.table import rule
 
 if TYPE_CHECKING:
@@ -76,21 +68,19 @@ def gather(c: Call) -> Label:
 
 def _at_own_place(c: Call, dim: int, *tensors: Any) -> Label:
     """For gather and scatter: all tensors have their rows in one place, and not in `dim`."""
-    labels = [c.label(t) for t in tensors]
-    found = {label for label in labels if isinstance(label, Rows)}
+    labels = {c.label(t) for t in tensors}
+    found = [label for label in labels if isinstance(label, Rows)]
     if len(found) != 1:
         raise Mixes(_DIFFERENT_PLACES, _OTHERS)
-    label = found.pop()
-    if label.dim == dim:
+    if found[0].dim == dim:
         raise Mixes("an example picks from other examples, or writes into them", _OTHERS)
-    for one in labels:
-        if one == PUBLIC:
-            # Row b is read at place b of this tensor. Only equal numbers do not follow the place.
-            raise Mixes(
-                "public numbers that may differ from row to row meet the rows",
-                "Expand them with .expand(x.shape[0], ...) from one row.",
-            )
-    return label
+    if PUBLIC in labels:
+        # Row b is read at place b of this tensor. Only equal numbers do not follow the place.
+        raise Mixes(
+            "public numbers that may differ from row to row meet the rows",
+            "Expand them with .expand(x.shape[0], ...) from one row.",
+        )
+    return found[0]
 
 
 @rule(
@@ -98,13 +88,9 @@ def _at_own_place(c: Call, dim: int, *tensors: Any) -> Label:
 )
 def scatter(c: Call) -> Label:
     """self[i][index[i][j][k]][k] = src[i][j][k] for dim = 1."""
-    x, index = c["self"], c["index"]
-    dim = c.dim(x, c["dim"])
-    c.public(c.get("reduce"), c.get("include_self"))  # texts and flags
-    if "value" in c:
-        c.public(c["value"])
-        return _at_own_place(c, dim, x, index)
-    return _at_own_place(c, dim, x, index, c["src"])
+    x, others = c["self"], [c["index"], *([c["src"]] if "src" in c else [])]
+    c.public(c.get("reduce"), c.get("include_self"), c.get("value"))
+    return _at_own_place(c, c.dim(x, c["dim"]), x, *others)
 
 
 @rule("index_select")
@@ -126,66 +112,53 @@ def index_write(c: Call) -> Label:
     """Slices along one dimension are replaced, or added to, at a list of numbers."""
     x, dim = c["self"], c.dim(c["self"], c["dim"])
     label = c.rows(x, "rows are written into public numbers")
-    c.public(c["index"])
+    c.public_but("self", "source")
     if label.dim == dim:
         raise Mixes("examples are written to by number", _OTHERS)
-    if "source" in c:
-        source = c.label(c["source"])
-        if source != label:
-            raise Mixes(_DIFFERENT_PLACES)
-    else:
-        c.public(c["value"])
-    c.public(c.get("alpha"), c.get("reduce"), c.get("include_self"))
+    if "source" in c and c.label(c["source"]) != label:
+        raise Mixes(_DIFFERENT_PLACES)
     return label
 
 
 @rule("index.Tensor _unsafe_index.Tensor")
 def index(c: Call) -> Label:
-    """x[i, j, :, k]: the numbers are broadcast together; what they give stands in their place.
+    return _read(c)[0]
 
-    If they are separated by a full slice, it stands in front instead. Each number picks along one
-    dimension of x; the other dimensions are kept.
+
+def _read(c: Call) -> tuple[Label, int]:
+    """The label of x[i, j, :, k], and its number of dimensions.
+
+    The numbers are broadcast together; what they give stands in their place. If they are separated
+    by a full slice, it stands in front instead. Each number picks along one dimension of x; the
+    other dimensions are kept.
     """
-    x = c["self"]
-    picked, of_index, rank, start = _broadcast_numbers(c)
-    label = c.label(x)
-    dims = [d for d, _ in picked]
-    if isinstance(of_index, Rows):
-        if isinstance(label, Rows):
-            own = any(d == label.dim and isinstance(c.exact(n), Index) for d, n in picked)
-            if not own or label != Rows(label.dim):
-                raise Mixes("an example picks from other examples", _OTHERS)
-        return of_index.at(start + of_index.dim)
-    if not isinstance(label, Rows):
-        return PUBLIC
-    if label.dim in dims:
-        raise Mixes("examples are picked by number", _OTHERS)
-    kept_before = sum(d not in dims for d in range(label.dim))
-    return label.at(kept_before + (rank if start <= kept_before else 0))
-
-
-def _broadcast_numbers(c: Call) -> tuple[list[tuple[int, Any]], Label, int, int]:
-    """What is picked along which dimension, where the rows lie in the broadcast numbers, their
-    number of dimensions, and where these begin in the result."""
-    picked = [(d, n) for d, n in enumerate(c["indices"]) if n is not None]
-    if any(_is_mask(n) for _, n in picked):
+    x, label = c["self"], c.label(c["self"])
+    picked = {d: n for d, n in enumerate(c["indices"]) if n is not None}
+    if any(_is_mask(n) for n in picked.values()):
         raise Mixes(
             "a mask picks as many entries as the data say",
             "Multiply by the mask, or use torch.where, and sum over each example.",
         )
-    rank = max(c.rank(n) for _, n in picked)
-    dims = [d for d, _ in picked]
-    together = dims == list(range(dims[0], dims[-1] + 1))
-    of_x = c.label(c["self"])
+    rank = max(c.rank(n) for n in picked.values())
+    together = max(picked) - min(picked) == len(picked) - 1
+    start, own = min(picked) if together else 0, False
     parts: list[tuple[Label, list[int]]] = []
-    for d, n in picked:
-        label = c.exact(n)
-        if isinstance(label, Index) and of_x == Rows(d):
-            label = Rows(label.dim)  # x[arange(B), ...]: example b reads row b
-        elif isinstance(of_x, Rows) and of_x.dim == d:
+    for d, n in picked.items():
+        of_n = c.exact(n)
+        if isinstance(of_n, Index) and label == Rows(d):
+            of_n, own = Rows(of_n.dim), True  # x[arange(B), ...]: example b reads row b
+        elif isinstance(label, Rows) and label.dim == d:
             raise Mixes("examples are picked by number", _OTHERS)
-        parts.append((label, c.sizes(n)))
-    return picked, broadcast(parts, rank, "numbers"), rank, dims[0] if together else 0
+        parts.append((of_n, c.sizes(n)))
+    of_index, result = broadcast(parts, rank, "numbers"), rank + c.rank(x) - len(picked)
+    if isinstance(of_index, Rows):
+        if isinstance(label, Rows) and not own:
+            raise Mixes("an example picks from other examples, or writes into them", _OTHERS)
+        return of_index.at(start + of_index.dim), result
+    if not isinstance(label, Rows):
+        return PUBLIC, result
+    kept_before = sum(d not in picked for d in range(label.dim))
+    return label.at(kept_before + (rank if start <= kept_before else 0)), result
 
 
 @rule("index_put _unsafe_index_put _index_put_impl")
@@ -197,22 +170,10 @@ def index_put(c: Call) -> Label:
     masks = [(d, n) for d, n in enumerate(c["indices"]) if n is not None and _is_mask(n)]
     if masks:
         return _fill_by_mask(c, label, *masks[0])
-    picked, of_index, rank, start = _broadcast_numbers(c)
-    dims = [d for d, _ in picked]
-    if isinstance(of_index, Rows):
-        own = any(d == label.dim and isinstance(c.exact(n), Index) for d, n in picked)
-        if not own or label != Rows(label.dim):
-            raise Mixes("an example writes into other examples", _OTHERS)
-        place = of_index.at(start + of_index.dim)
-    elif label.dim in dims:
-        raise Mixes("examples are written to by number", _OTHERS)
-    else:
-        kept_before = sum(d not in dims for d in range(label.dim))
-        place = label.at(kept_before + (rank if start <= kept_before else 0))
     # The values are broadcast to what would be read, from the right.
-    result = rank + c.rank(x) - len(dims)
-    at = place.dim - (result - c.rank(values))
-    of_values = c.label(values)
+    place, rank = _read(c)
+    assert isinstance(place, Rows)
+    at, of_values = place.dim - (rank - c.rank(values)), c.label(values)
     if of_values == PUBLIC:
         if at >= 0 and c.sizes(values)[at] != 1:
             raise Mixes("public numbers that differ from row to row meet the rows")
@@ -245,24 +206,20 @@ def _fill_by_mask(c: Call, label: Rows, start: int, mask: Any) -> Label:
     return label
 
 
-@rule("searchsorted.Tensor searchsorted.Scalar bucketize.Tensor")
+@rule("searchsorted.Tensor searchsorted.Scalar")
 def search(c: Call) -> Label:
     """Places of numbers in sorted edges: one list for all, or one for each row of numbers."""
-    if c.name == "bucketize":
-        c.public_but("self")
-        return c.rows(c["self"])
     edges, numbers = c["sorted_sequence"], c["self"]
     c.public_but("sorted_sequence", "self")
     of_edges = c.label(edges)
-    if c.get("sorter") is not None:
+    if c["sorter"] is not None:
         # As many numbers as edges: for each row others, by its place.
         raise Unknown("edges in an order of their own", "Sort them first, with gather.")
-    if c.rank(edges) == 1:
-        if of_edges != PUBLIC:
-            raise Mixes("numbers are looked up among those of other examples", _OTHERS)
-        return c.rows(numbers)
-    # Edges and numbers agree in all dimensions but the last.
+    one_list = c.rank(edges) == 1
+    if one_list and of_edges != PUBLIC:
+        raise Mixes("numbers are looked up among those of other examples", _OTHERS)
     label = c.rows(numbers)
-    if of_edges != label or label.dim == c.rank(numbers) - 1:
+    # Edges and numbers agree in all dimensions but the last.
+    if not one_list and (of_edges != label or label.dim == c.rank(numbers) - 1):
         raise Mixes("numbers are looked up among those of other examples", _OTHERS)
     return label

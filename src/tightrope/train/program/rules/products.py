@@ -1,8 +1,8 @@
-"""Products of matrices, convolutions, attention, and linear algebra on stacks of matrices."""
+"""Products of matrices, attention, distances, and what is applied to public numbers only."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tightrope.train.program.labels import (
     PUBLIC,
@@ -24,51 +24,53 @@ _PAIRS = (
 )
 
 
+Part = tuple[Label, list[int]]  # a label, with sizes
+
+
 @rule("mm bmm matmul mv dot vdot")
 def matmul(c: Call) -> Label:
-    first, second = c.arguments[:2]
-    return product(c, first, second)
+    a, b = c.arguments[:2]
+    return product((c.label(a), c.sizes(a)), (c.label(b), c.sizes(b)))
 
 
-def product(c: Call, a: Any, b: Any) -> Label:
+@rule("_cdist_forward cdist")
+def cdist(c: Call) -> Label:
+    """Distances (..., P, R) of all points (..., P, M) to all points (..., R, M)."""
+    c.public_but("x1", "x2")
+    label, sizes = c.label(c["x2"]), c.sizes(c["x2"])
+    rank = len(sizes)
+    if isinstance(label, Rows) and label.dim >= rank - 2:
+        label = label.at(2 * rank - 3 - label.dim)
+    turned = [*sizes[:-2], sizes[-1], sizes[-2]]
+    return product((c.label(c["x1"]), c.sizes(c["x1"])), (label, turned))
+
+
+def product(a: Part, b: Part) -> Label:
     """Rows of `a @ b`: sums over the last dimension of a and the last but one of b.
 
     Leading dimensions are broadcast. A vector at the left has no dimension for the result's rows,
     a vector at the right none for its columns.
     """
-    label_a, label_b = c.label(a), c.label(b)
-    sizes_a, sizes_b = c.sizes(a), c.sizes(b)
-    rank_a, rank_b = len(sizes_a), len(sizes_b)
-    for label, contracted in ((label_a, rank_a - 1), (label_b, max(rank_b - 2, 0))):
+    rank_a, rank_b = len(a[1]), len(b[1])
+    for (label, _), contracted in ((a, rank_a - 1), (b, max(rank_b - 2, 0))):
         if isinstance(label, Rows) and label.dim == contracted:
             raise Mixes("a product sums over the dimension that holds the examples", _PAIRS)
     # As if both had the same number of dimensions: a vector becomes a matrix of one row or column.
-    full_a = [1, *sizes_a] if rank_a == 1 else sizes_a
-    full_b = [*sizes_b, 1] if rank_b == 1 else sizes_b
-    rank = max(len(full_a), len(full_b))
-    inside_a, inside_b = _in_matrix(label_a, rank_a), _in_matrix(label_b, rank_b)
-    lead = broadcast(
-        [
-            (PUBLIC if inside_a else label_a, full_a[:-2]),
-            (PUBLIC if inside_b else label_b, full_b[:-2]),
-        ],
-        rank - 2,
-        "rows",
-    )
-    if isinstance(lead, Rows) + inside_a + inside_b > 1:
+    full = [[1, *a[1]] if rank_a == 1 else a[1], [*b[1], 1] if rank_b == 1 else b[1]]
+    rank = max(map(len, full))
+    # Rows in the last two dimensions (of a vector: in its only one).
+    inside = [isinstance(x[0], Rows) and x[0].dim >= len(x[1]) - 2 for x in (a, b)]
+    parts = zip((a, b), full, inside, strict=True)
+    leads = [(PUBLIC if within else x[0], sizes[:-2]) for x, sizes, within in parts]
+    lead = broadcast(leads, rank - 2, "rows")
+    if isinstance(lead, Rows) + sum(inside) > 1:
         raise Mixes("a product of every example with every other one", _PAIRS)
     if isinstance(lead, Rows):
         return lead  # leading dimensions keep their number, also if a vector's dimension goes
-    if inside_a:  # rows of a: the last but one dimension; a vector at the right removes the last
-        assert isinstance(label_a, Rows)
-        return label_a.at(rank - 2)
-    assert isinstance(label_b, Rows)
-    return label_b.at(rank - 1 - (rank_a == 1))
-
-
-def _in_matrix(label: Label, rank: int) -> bool:
-    """Whether rows lie in the last two dimensions (of a vector: in its only one)."""
-    return isinstance(label, Rows) and label.dim >= rank - 2
+    label = a[0] if inside[0] else b[0]
+    assert isinstance(label, Rows)
+    # Rows of a: the last but one dimension; a vector at the right removes the last.
+    return label.at(rank - 2 if inside[0] else rank - 1 - (rank_a == 1))
 
 
 @rule("linear")
@@ -81,11 +83,11 @@ def linear(c: Call) -> Label:
             raise Mixes("every example meets the weights of every other one", _PAIRS)
         if of_weight.dim == c.rank(weight) - 1:
             raise Mixes("a linear layer sums over the dimension that holds the examples", _PAIRS)
-        label: Label = of_weight.at(c.rank(x) - 1)
         if c.rank(weight) == 1:
             raise Unknown("a linear layer with a weight of one dimension")
-        return label if bias is None else c.broadcast_with(label, bias)
-    label = c.untouched(x, -1, "a linear layer")
+        label = of_weight.at(c.rank(x) - 1)
+    else:
+        label = c.untouched(x, [c.rank(x) - 1])
     # torch takes a bias of two dimensions too, one row of it for each row of x.
     return label if bias is None else c.broadcast_with(label, bias)
 
@@ -93,19 +95,12 @@ def linear(c: Call) -> Label:
 @rule("addmm addmv baddbmm")
 def add_product(c: Call) -> Label:
     """bias + a @ b, the bias broadcast."""
-    a, b = (c["mat"], c["vec"]) if c.name == "addmv" else _matrices(c)
+    names = {"addmm": "mat1 mat2", "addmv": "mat vec", "baddbmm": "batch1 batch2"}[c.name]
+    a, b = ((c.label(c[name]), c.sizes(c[name])) for name in names.split())
     c.public(c["beta"], c["alpha"])
-    bias = c["self"]
-    if c.label(a) == PUBLIC and c.label(b) == PUBLIC:
-        # Public numbers differ from row to row, unless a dimension has size 1.
-        label: Label = PUBLIC
-    else:
-        label = product(c, a, b)
-    return c.broadcast_with(label, bias)
-
-
-def _matrices(c: Call) -> tuple[Any, Any]:
-    return (c["mat1"], c["mat2"]) if c.name == "addmm" else (c["batch1"], c["batch2"])
+    # Public numbers differ from row to row, unless a dimension has size 1.
+    label = PUBLIC if a[0] == b[0] == PUBLIC else product(a, b)
+    return c.broadcast_with(label, c["self"])
 
 
 @rule("bilinear")
@@ -127,7 +122,7 @@ def trilinear(c: Call) -> Label:
     expand1: where the first one gets new dimensions, counted in the product; so for the others.
     """
     c.public(c["unroll_dim"])
-    parts: list[tuple[Label, list[int]]] = []
+    parts = list[Part]()
     total = c.rank(c["i1"]) + len(c["expand1"])
     for number in (1, 2, 3):
         x, new = c[f"i{number}"], [d % total for d in c[f"expand{number}"]]
@@ -143,25 +138,6 @@ def trilinear(c: Call) -> Label:
     return without(label, gone) if isinstance(label, Rows) else label
 
 
-@rule(
-    "conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d conv_transpose3d "
-    "conv1d.padding conv2d.padding conv3d.padding"
-)
-def convolution(c: Call) -> Label:
-    """Input (N, C, ...) with weights (O, C / groups, ...): each entry of N alone.
-
-    Without the first dimension there is none that is kept, so the ranks must be equal.
-    """
-    c.public_but("input")
-    label = c.rows(c["input"])
-    if label.dim != 0 or c.rank(c["input"]) != c.rank(c["weight"]):
-        raise Mixes(
-            f"a convolution over the dimension that holds the examples (dimension {label.dim})",
-            "Bring the examples to the first dimension.",
-        )
-    return label
-
-
 @rule("scaled_dot_product_attention")
 def attention(c: Call) -> Label:
     """softmax(q k') v on the last two dimensions; the leading ones are broadcast from the right."""
@@ -170,7 +146,7 @@ def attention(c: Call) -> Label:
     # With enable_gqa, heads of k and v are repeated: the third dimension from the end.
     count = 3 if c["enable_gqa"] else 2
     rank = len(c.result_sizes)
-    parts = []
+    parts = list[Part]()
     for x in (q, k, v) if mask is None else (q, k, v, mask):
         of_x = c.label(x)
         if isinstance(of_x, Rows) and of_x.dim >= c.rank(x) - count:
@@ -181,50 +157,6 @@ def attention(c: Call) -> Label:
         sizes = c.sizes(x)
         parts.append((of_x, sizes[:-2]))  # a mask may have fewer dimensions
     return broadcast(parts, rank - 2, "rows")
-
-
-@rule(
-    "linalg_inv_ex inverse linalg_cholesky_ex cholesky linalg_det _linalg_det linalg_slogdet "
-    "_linalg_slogdet _linalg_eigh linalg_eigh _linalg_svd linalg_svd linalg_svdvals linalg_qr "
-    "linalg_matrix_exp linalg_pinv.atol_rtol_float linalg_lu_factor_ex linalg_lu "
-    "cholesky_inverse _linalg_eigvals linalg_eigvals linalg_eig"
-)
-def of_matrices(c: Call) -> Label:
-    """A function of each matrix in the last two dimensions."""
-    c.public_but("self", "A", "input")
-    x = next(c[name] for name in ("self", "A", "input") if name in c)
-    label = c.rows(x)
-    if label.dim >= c.rank(x) - 2:
-        raise Mixes(f"{c.name} of a matrix whose entries are different examples")
-    return c.each(label)
-
-
-@rule("_cdist_forward cdist")
-def cdist(c: Call) -> Label:
-    """Distances (..., P, R) of all points (..., P, M) to all points (..., R, M)."""
-    x1, x2 = c["x1"], c["x2"]
-    c.public_but("x1", "x2")
-    labels = [(x, c.label(x)) for x in (x1, x2)]
-    inside = [isinstance(at, Rows) and at.dim >= c.rank(x) - 2 for x, at in labels]
-    for x, label in labels:
-        if isinstance(label, Rows) and label.dim == c.rank(x) - 1:
-            raise Mixes("a distance over the dimension that holds the examples")
-    rank = len(c.result_sizes)
-    lead = broadcast(
-        [
-            (PUBLIC if inside[0] else c.label(x1), c.sizes(x1)[:-2]),
-            (PUBLIC if inside[1] else c.label(x2), c.sizes(x2)[:-2]),
-        ],
-        rank - 2,
-        "rows",
-    )
-    if isinstance(lead, Rows) + sum(inside) > 1:
-        raise Mixes("distances of every example to every other one", _PAIRS)
-    if isinstance(lead, Rows):
-        return lead
-    label = c.label(x1) if inside[0] else c.label(x2)
-    assert isinstance(label, Rows)
-    return label.at(rank - 2 if inside[0] else rank - 1)
 
 
 pure(

@@ -19,7 +19,7 @@ from tightrope.train.program.labels import (
     reshaped,
     without,
 )
-from tightrope.train.program.rules.table import never, rule
+from tightrope.train.program.rules.table import along, never, rule
 
 if TYPE_CHECKING:
     from tightrope.train.program.proof import Call
@@ -37,8 +37,7 @@ def reshape(c: Call) -> Label:
     """Another shape with all entries in the same order."""
     label, old, new = c.exact(c["self"]), c.sizes(c["self"]), c.result_sizes
     for name in ("size", "sizes", "shape"):
-        if name in c:
-            c.numbers(c[name])
+        c.numbers(c.get(name))
     for name in ("dim", "start_dim", "end_dim"):  # all entries keep their order all the same
         c.public(c.get(name))
     if isinstance(label, Rows):
@@ -71,19 +70,19 @@ def expand(c: Call) -> Label:
     x, size = c["self"], c["size"]
     c.public(c["implicit"])
     label, old, new = c.exact(x), c.sizes(x), c.result_sizes
-    c.numbers([n for n in size if not (isinstance(n, int) and n < 0)])
+    c.numbers([n for n in size if not _is_left_out(n)])
     lead = len(new) - len(old)
     if isinstance(label, Rows | Index):
         return label.at(label.dim + lead)
     for dim, n in enumerate(new):
-        copies = dim < lead or old[dim - lead] == 1
-        if copies and n % c.batch == 0 and _is_batch(c, size[dim]):
+        copies = (dim < lead or old[dim - lead] == 1) and not _is_left_out(size[dim])
+        if copies and n % c.batch == 0 and c.follows_batch(size[dim]):
             return Rows(dim, 1, n // c.batch)
     return PUBLIC
 
 
-def _is_batch(c: Call, size: object) -> bool:
-    return not (isinstance(size, int) and size < 0) and c.follows_batch(size)
+def _is_left_out(size: object) -> bool:
+    return isinstance(size, int) and size < 0
 
 
 @rule("repeat", makes=True)
@@ -108,28 +107,31 @@ def repeat(c: Call) -> Label:
 def repeat_interleave(c: Call) -> Label:
     """Each entry some times in a row, along a dimension or along all entries in their order."""
     x, times = c["self"], c.number(c["repeats"])
-    if c["output_size"] is not None:
-        c.number(c["output_size"])
+    c.numbers(c["output_size"])
     label = c.rows(x)
     if c["dim"] is None:
         old = c.sizes(x)
         flat = reshaped(label, c.batch, old, [math.prod(old)])
         return Rows(0, flat.outer, flat.inner * times)
-    along = c.dim(x, c["dim"]) == label.dim
-    return Rows(label.dim, label.outer, label.inner * times if along else label.inner)
+    here = c.dim(x, c["dim"]) == label.dim
+    return Rows(label.dim, label.outer, label.inner * times if here else label.inner)
 
 
 # Parts.
 
 
-@rule("select.int select_copy.int")
-def select(c: Call) -> Label:
-    """One entry along a dimension, which goes."""
-    c.public(c["index"])
-    label, dim = c.rows(c["self"]), c.dim(c["self"], c["dim"])
-    if dim == label.dim:
-        raise Mixes("one example is picked by its place and used by all", _BY_PLACE)
-    return without(label, [dim])
+# One entry along a dimension, which goes; one tensor for each entry.
+along("select.int select_copy.int unbind.int unbind_copy.int", "dim", gone=True, do=_BY_PLACE)
+# Amounts come in pairs (before, after), the last dimension first. A negative amount cuts; -1 and 1
+# together shift the rows.
+along(
+    "constant_pad_nd pad",
+    lambda c, x, rank: [rank - 1 - k // 2 for k, n in enumerate(c.numbers(c["pad"])) if n],
+    sizes="pad",
+    do=_BY_PLACE,
+)
+# Entries with two equal indices; both dimensions go and a new one comes last.
+along("diagonal diagonal_copy", lambda c, x, rank: c.dims(x, [c["dim1"], c["dim2"]]), gone=True)
 
 
 @rule("slice.Tensor slice_copy.Tensor", keeps_index=True)
@@ -137,8 +139,7 @@ def slice_(c: Call) -> Label:
     """A range along a dimension."""
     label, dim = c.exact(c["self"]), c.dim(c["self"], c["dim"])
     for name in ("start", "end", "step"):
-        if c[name] is not None:
-            c.number(c[name])
+        c.numbers(c[name])
     if not isinstance(label, Rows | Index):
         raise Unknown("a range of something that is no rows")
     # The range has all entries if and only if it is as long as the dimension (steps are positive).
@@ -157,93 +158,23 @@ def slice_(c: Call) -> Label:
 def split(c: Call) -> Label:
     """Ranges along a dimension; one range with everything is no split."""
     for name in ("split_size", "split_sizes", "chunks", "sections", "indices"):
-        if name in c:
-            value = c[name]
-            c.numbers(value) if isinstance(value, list | tuple) else c.number(value)
+        c.numbers(c.get(name))
     label = c.rows(c["self"])
-    if c.dim(c["self"], c["dim"]) == label.dim and not _is_whole(c):
+    whole = len(c.value) == 1 and c.result_sizes == c.sizes(c["self"])
+    if c.dim(c["self"], c["dim"]) == label.dim and not whole:
         raise Mixes("the batch is split into parts by the place of the examples", _BY_PLACE)
     return c.each(label)
-
-
-def _is_whole(c: Call) -> bool:
-    parts = c.value
-    return len(parts) == 1 and c.result_sizes == c.sizes(c["self"])
-
-
-@rule("unbind.int unbind_copy.int")
-def unbind(c: Call) -> Label:
-    """One tensor for each entry along a dimension."""
-    label = c.untouched(c["self"], c["dim"], "unbind")
-    return c.each(without(label, [c.dim(c["self"], c["dim"])]))
-
-
-@rule("unfold unfold_copy")
-def unfold(c: Call) -> Label:
-    """Overlapping ranges along a dimension, each in a new last dimension."""
-    c.public(c["size"], c["step"])
-    return c.untouched(c["self"], c["dimension"], "unfold")
-
-
-@rule("diagonal diagonal_copy")
-def diagonal(c: Call) -> Label:
-    """Entries with two equal indices; both dimensions go and a new one comes last."""
-    pair = [c["dim1"], c["dim2"]]
-    c.public(c["offset"])
-    label = c.untouched(c["self"], pair, "diagonal")
-    return without(label, c.dims(c["self"], pair))
 
 
 @rule("diag_embed")
 def diag_embed(c: Call) -> Label:
     """The last dimension becomes the diagonal of two new ones, placed at dim1 and dim2."""
     c.public(c["offset"])
-    label = c.untouched(c["self"], -1, "diag_embed")
     rank = c.rank(c["self"]) + 1
+    label = c.untouched(c["self"], [rank - 2])
     pair = {c["dim1"] % rank, c["dim2"] % rank}
     free = [d for d in range(rank) if d not in pair]  # the other dimensions, in their order
     return label.at(free[label.dim])
-
-
-@rule("tril triu")
-def triangle(c: Call) -> Label:
-    """Entries on one side of the diagonal of the last two dimensions become zero."""
-    c.public(c["diagonal"])
-    return c.untouched(c["self"], [-1, -2], c.name)
-
-
-@rule("flip")
-def flip(c: Call) -> Label:
-    dims = list(c["dims"])
-    return c.untouched(c["self"], dims, "flip") if dims else c.rows(c["self"])
-
-
-@rule("roll")
-def roll(c: Call) -> Label:
-    """Entries go round along dimensions; without dimensions, along all entries in their order."""
-    c.public(c["shifts"])
-    return c.untouched(c["self"], list(c["dims"]), "roll")
-
-
-@rule("rot90")
-def rot90(c: Call) -> Label:
-    c.public(c["k"])
-    return c.untouched(c["self"], list(c["dims"]), "rot90")
-
-
-# Joins.
-
-
-@rule("constant_pad_nd pad")
-def pad(c: Call) -> Label:
-    """Amounts come in pairs (before, after), the last dimension first. A negative amount cuts."""
-    x, amounts = c["self"], c["pad"]
-    c.public(c["value"], c.get("mode"))
-    label, numbers = c.rows(x), c.numbers(amounts)
-    at = 2 * (c.rank(x) - 1 - label.dim)
-    if any(numbers[at : at + 2]):  # also -1 and 1, which shifts the rows
-        raise Mixes("the batch is padded with rows or cut", _BY_PLACE)
-    return label
 
 
 @rule("cat concat concatenate")
@@ -253,8 +184,8 @@ def cat(c: Call) -> Label:
     c.considered.update(empty)
     tensors = [t for t in c["tensors"] if t not in empty]
     label = c.broadcast(*tensors, what="rows")
-    along = isinstance(label, Rows) and label.dim == c["dim"] % len(c.result_sizes)
-    if along and len(tensors) > 1:
+    joined = isinstance(label, Rows) and label.dim == c["dim"] % len(c.result_sizes)
+    if joined and len(tensors) > 1:
         raise Mixes("rows are joined along the dimension that holds the examples", _BY_PLACE)
     return label
 
@@ -276,48 +207,23 @@ def write_part(c: Call) -> Label:
     x, src = c["self"], c["src"]
     label, other = c.label(x), c.label(src)
     for name in ("start", "end", "step", "index", "offset"):
-        if name in c and c[name] is not None:
-            c.number(c[name])
-    if c.name == "diagonal_scatter":
-        gone = c.dims(x, [c["dim1"], c["dim2"]])
-    else:
-        gone = [c.dim(x, c["dim"])] if c.name == "select_scatter" else []
+        c.numbers(c.get(name))
+    pair = [c["dim1"], c["dim2"]] if c.name == "diagonal_scatter" else [c["dim"]]
+    touched = c.dims(x, pair)
     if not isinstance(label, Rows):
         # Public numbers, the same all along the dimension where the rows of the part are.
         raise Mixes(
             "rows are written into public numbers, which may differ from row to row",
             "Make the tensor that is written to with x.new_zeros(x.shape[0], ...).",
         )
-    touched = gone or [c.dim(x, c["dim"])]
     if label.dim in touched and c.sizes(src) != c.sizes(x):
         raise Mixes("some rows are overwritten by their place in the batch", _BY_PLACE)
-    wanted = without(label, gone)
+    wanted = without(label, touched, keep=c.name == "slice_scatter")
     if isinstance(other, Rows):
         if other != wanted:
             raise Mixes("rows of two examples meet: the examples lie in different places")
     elif other != PUBLIC or c.sizes(src)[wanted.dim] != 1:
         raise Mixes("public numbers that differ from row to row meet the rows", _BY_PLACE)
-    return label
-
-
-@rule("pixel_shuffle pixel_unshuffle")
-def pixel_shuffle(c: Call) -> Label:
-    """The last three dimensions exchange entries; the number of dimensions stays."""
-    c.public_but("self")
-    label = c.rows(c["self"])
-    factor = c["upscale_factor"] if c.name == "pixel_shuffle" else c["downscale_factor"]
-    if factor != 1 and label.dim >= c.rank(c["self"]) - 3:
-        raise Mixes(f"{c.name} over the dimension that holds the examples")
-    return label
-
-
-@rule("channel_shuffle native_channel_shuffle")
-def channel_shuffle(c: Call) -> Label:
-    """All dimensions but the first exchange entries."""
-    c.public_but("self")
-    label = c.rows(c["self"])
-    if c["groups"] != 1 and label.dim != 0:
-        raise Mixes("channel_shuffle over the dimension that holds the examples")
     return label
 
 

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from tightrope.train.program.labels import without
 
 if TYPE_CHECKING:
     from tightrope.train.program.labels import Label
     from tightrope.train.program.proof import Call
 
 __all__ = [
-    "ARITHMETIC",
-    "KEEPS_INDEX",
-    "MAKERS",
-    "NEVER",
-    "PURE",
-    "RULES",
-    "SIZES_OF",
-    "Rule",
-    "never",
-    "overloads",
-    "pure",
-    "rule",
-]
+    "ARITHMETIC", "KEEPS_INDEX", "MAKERS", "NEVER", "PURE", "RULES", "SIZES_OF", "Rule", "along",
+    "never", "overloads", "pure", "rule",
+]  # fmt: skip
 
 Rule = Callable[["Call"], "Label"]
 
@@ -52,33 +44,13 @@ SIZES_OF = {
 
 # Arithmetic of sizes, by its name in the text of a program.
 ARITHMETIC: dict[Callable[..., Any], str] = {
-    **{
-        getattr(operator, name): f"operator.{name}"
-        for name in [
-            "add",
-            "sub",
-            "mul",
-            "floordiv",
-            "truediv",
-            "mod",
-            "neg",
-            "pow",
-            "eq",
-            "ne",
-            "lt",
-            "le",
-            "gt",
-            "ge",
-            "and_",
-            "or_",
-            "not_",
-        ]
-    },
-    **{
-        getattr(torch, name): f"torch.{name}"
-        for name in ["sym_max", "sym_min", "sym_float", "sym_int", "sym_not", "sym_ite"]
-    },
-    **{getattr(math, name): f"math.{name}" for name in ("ceil", "floor", "trunc")},
+    getattr(module, name): f"{module.__name__}.{name}"
+    for module, names in [
+        (operator, "add sub mul floordiv truediv mod neg pow eq ne lt le gt ge and_ or_ not_"),
+        (torch, "sym_max sym_min sym_float sym_int sym_not sym_ite"),
+        (math, "ceil floor trunc"),
+    ]
+    for name in names.split()
 }
 
 
@@ -107,13 +79,18 @@ def _is_plain(op: Any) -> bool:
     return not named and all("Tensor" in str(one.type) for one in op._schema.returns)
 
 
+def _new(ops: Iterable[Any]) -> Iterable[Any]:
+    for op in ops:
+        if op in RULES or op in NEVER or op in PURE:
+            raise AssertionError(f"{op} has two rules")
+        yield op
+
+
 def rule(names: str, *, makes: bool = False, keeps_index: bool = False) -> Callable[[Rule], Rule]:
     """Enter a rule for the overloads of these operators."""
 
     def enter(function: Rule) -> Rule:
-        for op in overloads(names):
-            if op in RULES or op in NEVER or op in PURE:
-                raise AssertionError(f"{op} has two rules")
+        for op in _new(overloads(names)):
             RULES[op] = function
             if makes:
                 MAKERS.add(op)
@@ -124,17 +101,44 @@ def rule(names: str, *, makes: bool = False, keeps_index: bool = False) -> Calla
     return enter
 
 
+def along(
+    names: str,
+    dims: str | Callable[[Call, Any, int], Iterable[int]],
+    *,
+    of: str = "self input A",
+    sizes: str = "",
+    gone: bool = False,
+    do: str = "",
+) -> None:
+    """Enter the rule of operators that work along some dimensions of one tensor.
+
+    Each slice along these dimensions is worked on alone, so rows stay apart as long as their
+    dimension is not among them. All other arguments are public.
+
+    dims: the argument that names the dimensions (none named means all); or a function of the call,
+    the tensor and its number of dimensions. of: the names under which the tensor may come. sizes:
+    arguments that may follow the number of examples, since they only say how large a result is.
+    gone: whether these dimensions go, unless the call says `keepdim`.
+    """
+
+    def label(c: Call) -> Label:
+        (x,) = (c[name] for name in of.split() if name in c)
+        for name in sizes.split():
+            c.numbers(c.get(name))
+        c.public_but(*of.split(), *sizes.split())
+        counted = c.dims(x, c.get(dims)) if isinstance(dims, str) else list(dims(c, x, c.rank(x)))
+        rows = c.untouched(x, counted, do)
+        return c.each(without(rows, counted, keep=not gone or bool(c.get("keepdim"))))
+
+    label.__name__ = names.split()[0].partition(".")[0]
+    rule(names)(label)
+
+
 def never(names: str, why: str, do: str) -> None:
     """Refuse these operators whatever their arguments are."""
-    for op in overloads(names):
-        if op in RULES or op in NEVER or op in PURE:
-            raise AssertionError(f"{op} has two rules")
-        NEVER[op] = (why, do)
+    NEVER.update((op, (why, do)) for op in _new(overloads(names)))
 
 
 def pure(names: str) -> None:
     """Allow these operators for public arguments."""
-    for op in overloads(names):
-        if op in RULES or op in NEVER:
-            raise AssertionError(f"{op} has two rules")
-        PURE.add(op)
+    PURE.update(_new(overloads(names)))

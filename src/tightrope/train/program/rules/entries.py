@@ -1,7 +1,10 @@
-"""Operators that work entry by entry, on values broadcast against each other.
+"""Operators that work entry by entry, and operators that make tensors.
 
 Entry k of the result is a function of the entries k of the arguments and of numbers, so rows stay
 where they are, and two arguments with rows must have them in the same place (labels.broadcast).
+
+A tensor of equal numbers, or of independent draws, may have one row for each example wherever its
+size follows the batch. Row numbers come from `arange(B)`.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tightrope.train.program.labels import PUBLIC, Index, Label, Mixes, Rows, Unknown
-from tightrope.train.program.rules.table import RULES, overloads, rule
+from tightrope.train.program.rules.slices import check_not_reduced
+from tightrope.train.program.rules.table import RULES, along, overloads, rule
 
 if TYPE_CHECKING:
     from tightrope.train.program.proof import Call
@@ -50,7 +54,7 @@ UNTAGGED = """
 """
 
 
-def pointwise(c: Call) -> Label:
+def entries(c: Call) -> Label:
     return c.each(c.broadcast(*c.arguments))
 
 
@@ -62,7 +66,23 @@ def _is_pointwise(op: torch._ops.OpOverload) -> bool:
 _NOT = {torch.ops.aten.where.default}
 for _op in [*overloads(TAGGED, _is_pointwise), *overloads(UNTAGGED)]:
     if _op not in _NOT:
-        RULES[_op] = pointwise
+        RULES[_op] = entries
+
+# Entries of the second argument replace those of the first; draws with numbers of each entry.
+rule(
+    "fill copy bernoulli.default bernoulli.Tensor normal.Tensor_float normal.float_Tensor "
+    "normal.Tensor_Tensor"
+)(entries)
+
+
+@rule(
+    "mse_loss binary_cross_entropy binary_cross_entropy_with_logits smooth_l1_loss huber_loss "
+    "soft_margin_loss"
+)
+def loss_of_entries(c: Call) -> Label:
+    """One loss for each entry of broadcast predictions and targets."""
+    check_not_reduced(c)
+    return entries(c)
 
 
 @rule(
@@ -109,7 +129,60 @@ def dropout(c: Call) -> Label:
     return c.each(label)
 
 
-@rule("fill copy")
-def fill(c: Call) -> Label:
-    """All entries, or entries broadcast from the second argument, replace those of the first."""
-    return c.broadcast(*c.arguments)
+# Made here.
+
+# What does not decide which numbers a tensor is filled with.
+_KIND = ("dtype", "layout", "device", "pin_memory", "memory_format", "generator")
+
+# With the sizes of another tensor: equal numbers, or draws; nothing of its values is taken. Places
+# of numbers among public edges.
+along(
+    "zeros_like ones_like full_like rand_like randn_like randint_like randint_like.low_dtype "
+    "uniform normal_functional exponential geometric cauchy log_normal bernoulli.p random "
+    "bucketize.Tensor",
+    lambda c, x, rank: [],
+)
+
+
+@rule(
+    "full zeros ones rand randn randint randint.low normal.float_float new_zeros new_ones new_full "
+    "scalar_tensor randperm",
+    makes=True,
+)
+def made(c: Call) -> Label:
+    """Equal numbers, or one draw for each entry; one number, or 0 .. n-1 in a random order.
+
+    The first dimension whose size follows the batch holds a row for each example.
+    """
+    c.public(*map(c.get, _KIND))
+    for name in ("fill_value", "low", "high", "mean", "std", "s", "n"):
+        if name in c and c.label(c[name]) != PUBLIC:
+            raise Mixes(
+                "a tensor is filled with a number that follows the batch",
+                "The run itself divides the noisy sum by the batch size.",
+            )
+    if "self" in c:
+        c.label(c["self"])  # only its type is taken
+    for dim, number in enumerate(c.numbers(c.get("size"))):
+        if c.follows_batch(c["size"][dim]) and number % c.batch == 0:
+            return Rows(dim, 1, number // c.batch)
+    return PUBLIC
+
+
+@rule("arange.default arange.start arange.start_step", makes=True)
+def arange(c: Call) -> Label:
+    """start, start + step, ...: the numbers of the rows if they are 0 .. B-1."""
+    c.public(*map(c.get, _KIND))
+    start, step, end = c.get("start", 0), c.get("step", 1), c["end"]
+    whole = c.value.dtype in (torch.int64, torch.int32)
+    if c.follows_batch(end) and whole and start == 0 and step == 1 and c.number(end) == c.batch:
+        return Index(0)
+    c.public(start, step)
+    return PUBLIC
+
+
+@rule("linspace logspace linspace.Tensor_Tensor eye eye.m", makes=True)
+def of_public_numbers(c: Call) -> Label:
+    """A line of numbers; ones on the diagonal: as long as the batch, each row knew its place."""
+    c.public_but()
+    return PUBLIC
