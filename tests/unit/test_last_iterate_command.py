@@ -78,6 +78,8 @@ def test_the_least_noise_is_found(name: str) -> None:
     assert target.met_by(account(found.process).guarantee(1e-5))
     less = replace(process, noise_std=found.value * 0.999)
     assert not target.met_by(account(less).guarantee(1e-5)), "one per mille less does not do"
+    if name not in ("cyclic", "skip"):  # the command asks the same function for all
+        return
     view = answer("calibrate", "--last-iterate", name, *words, *WORDS, "--epsilon", "1")
     assert view["answer"]["noise_std"] == pytest.approx(found.value, rel=1e-9)
     (noise,) = re.findall(r"--noise ([0-9.e-]+[0-9])", " ".join(view["remarks"]))

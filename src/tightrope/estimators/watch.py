@@ -262,12 +262,13 @@ def warn_if_searching(guarantee: Guarantee, delta: float) -> None:
     cost = tuning_cost(guarantee, candidates=candidates, folds=folds)
     epsilon = cost.epsilon(delta).upper
     size = rounded_up(epsilon, 3) if math.isfinite(epsilon) else "infinity"
+    chosen = selection_guarantee(guarantee, candidates).epsilon(delta).upper
     warn(
         f"This model was chosen among {candidates} settings with {folds} folds on the same people. "
         f"One fit spends epsilon {rounded_up(guarantee.epsilon(delta).upper, 3)}; all models of "
         f"the search together spend {size} at delta {delta:.3g}. The held-out scores themselves "
         f"carry no noise and are covered by no guarantee. PrivateSearch with as many trials would "
-        f"spend {_by_selection(guarantee, candidates, delta)} in all, scores included; the "
+        f"spend {rounded_up(chosen, 3)} in all, scores included; the "
         "defaults, which look at public numbers only, cost nothing.",
         TuningCostsPrivacy,
     )
@@ -279,18 +280,9 @@ def _search_around(frame: FrameType | None) -> tuple[int, int] | None:
         known = frame.f_locals
         if frame.f_code.co_name == "fit" and isinstance(known.get("self"), BaseSearchCV):
             results = known.get("results")
-            return _size(results) if results and "refit_start_time" in known else None
+            if not results or "refit_start_time" not in known:
+                return None
+            folds = {n.split("_")[0] for n in results if re.match(r"split\d+_test_", n)}
+            return len(results["params"]), max(len(folds), 1)
         frame = frame.f_back
     return None
-
-
-def _size(results: dict[str, Any]) -> tuple[int, int]:
-    """(candidates, folds) from the table of scores of a search."""
-    folds = {name.split("_")[0] for name in results if re.match(r"split\d+_test_", name)}
-    return len(results["params"]), max(len(folds), 1)
-
-
-def _by_selection(one_fit: Guarantee, candidates: int, delta: float) -> str:
-    """What random-stopping selection among fits like this one costs (see `selection`)."""
-    epsilon = selection_guarantee(one_fit, candidates).epsilon(delta).upper
-    return rounded_up(epsilon, 3)
