@@ -121,7 +121,7 @@ class Leak:
     private, description, splits_over_ranks = True, "says it is Gaussian", True
 
     def __init__(self, scale: float, repeat: bool = False) -> None:
-        self.noise_multiplier, self._scale, self._repeat = 1.0, scale, repeat
+        self.noise_multiplier, self._scale, self._repeat = 8.0, 8.0 * scale, repeat
 
     def add_(self, sums: Sequence[Tensor], sensitivity: float) -> None:
         generator = torch.Generator().manual_seed(7) if self._repeat else None
@@ -160,8 +160,6 @@ def test_planted_leaks_exceed_the_claimed_epsilon(leak: str) -> None:
     """A claim of epsilon about 2.5, so that 400 canaries can refute it."""
     noise = GaussianNoise(8.0, seed=2)
     run = private_run(**({"noise": noise} | LEAKS[leak]))
-    if isinstance(run.noise, Leak):  # the claim is that of noise multiplier 8
-        run.noise._scale, run.noise.noise_multiplier = 8.0 * run.noise._scale, 8.0
     found = audited(run)
     assert found.epsilon_lower > claimed(run), (found.epsilon_lower, claimed(run))
 
