@@ -140,13 +140,12 @@ def main() -> None:
         one = found.white if name == "independent" else banded
         start, cells = time.time(), {}
         for rate in chosen.rates or task.rates:
-            models = [
-                trained(task, one, rate, (x[train], y[train]), seed) for seed in range(chosen.seeds)
-            ]
-            cells[rate] = [
-                tuple(scored(task, model, *part) for part in ((x[kept], y[kept]), test))
-                for model in models
-            ]
+            cells[rate] = []
+            for seed in range(chosen.seeds):
+                model = trained(task, one, rate, (x[train], y[train]), seed)
+                pair = tuple(scored(task, model, *part) for part in ((x[kept], y[kept]), test))
+                cells[rate].append(pair)
+                print(f"  {name}, rate {rate:g}, seed {seed}: kept apart {pair[0]:.3f}", flush=True)
         means = {rate: statistics.mean(a for a, _ in pairs) for rate, pairs in cells.items()}
         best = max(means, key=lambda rate: task.sign * means[rate])
         scores = [b for _, b in cells[best]]

@@ -88,6 +88,9 @@ def test_rows_inside_autocast_add_up(rows: int = 257):
     assert float(found.sums[0]) == rows
 
 
+WAYS = [(None, "medium"), (None, "high"), ("cuda", "tf32"), ("mkldnn", "bf16"), ("all", "tf32")]
+
+
 @contextmanager
 def lower_precision(backend: str | None, value: str) -> Iterator[None]:
     """As a user would ask for it: for all, by the old name, or for one backend by the new one."""
@@ -101,18 +104,10 @@ def lower_precision(backend: str | None, value: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if backend is None:
-            torch.set_float32_matmul_precision("highest")
-        elif backend == "all":
-            torch.backends.fp32_precision = "none"
-        if len(before) > 1:
-            torch.backends.cuda.matmul.fp32_precision = before[0]
-            torch.backends.mkldnn.matmul.fp32_precision = before[1]
-
-
-WAYS = [(None, "medium"), (None, "high")]
-if len(precision_of_products()) > 1:  # PyTorch has the newer names
-    WAYS += [("cuda", "tf32"), ("mkldnn", "bf16"), ("all", "tf32")]
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.fp32_precision = "none"
+        torch.backends.cuda.matmul.fp32_precision = before[0]
+        torch.backends.mkldnn.matmul.fp32_precision = before[1]
 
 
 @pytest.fixture
@@ -136,7 +131,7 @@ def seen(monkeypatch) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize(("backend", "value"), WAYS)
 def test_products_whose_rounding_is_bounded_are_never_computed_in_less(seen, backend, value):
-    """Also by the newer names of the setting, which the older ones do not tell about."""
+    """Also by the newer names of the setting, of which the older ones say nothing."""
     outer = Outer(torch.randn(3, 2, 64), torch.randn(3, 2, 64))
     assert not outer.instantiated
     with lower_precision(backend, value):
@@ -150,7 +145,6 @@ def test_products_whose_rounding_is_bounded_are_never_computed_in_less(seen, bac
     assert all(now in ("none", "ieee", "highest") for each in seen for now in each)
 
 
-@pytest.mark.skipif(len(precision_of_products()) == 1, reason="needs the newer names")
 def test_one_thread_does_not_put_the_precision_back_under_another():
     inside, leave = threading.Event(), threading.Event()
     seen: list[tuple[str, ...]] = []
@@ -193,7 +187,7 @@ def test_runs_in_two_threads_do_not_share_the_memory_of_their_gradients():
     thread.join(10)
 
 
-def test_a_scope_that_an_exception_left_open_takes_nobody_s_memory():
+def test_a_scope_that_an_exception_left_open_takes_no_memory_of_others():
     def parts() -> Iterator[Tensor]:
         with scratch_scope():
             yield scratch((2**17,), torch.float32, CPU)
@@ -210,39 +204,18 @@ def test_a_scope_that_an_exception_left_open_takes_nobody_s_memory():
         assert bool((mine == 1.0).all())
 
 
-def nearly_too_large() -> tuple[Tensor, Tensor]:
-    """Two positions that cancel, and a third; of all products that of the first two overflows."""
-    a, g = torch.zeros(1, 3, 8), torch.zeros(1, 3, 8)
-    x, y, p, q = found_by_search()
-    a[0, :2, 0], g[0, :2, 0] = torch.stack([x, -y]), torch.stack([p, q])
-    a[0, 2, 1], g[0, 2, 1] = 1e9, 1.5e10
-    return a, g
-
-
-def found_by_search() -> tuple[Tensor, ...]:
-    """Sizes x p and y q whose squares are finite in float32, and whose product is not."""
-    generator = torch.Generator().manual_seed(0)
-    count = 100_000
-
-    def near(value: Tensor, units: int) -> Tensor:
-        steps = torch.randint(-units, units + 1, (count,), generator=generator)
-        return (value.double() * (1 + steps * 2.0**-23)).float()
-
-    x = (1 + torch.rand(count, generator=generator)) * 2.0**32
-    y = near(x, 4)
-    gain = (x * y).double() / ((x * x).double() * (y * y).double()).sqrt()
-    best = gain.argmax()
-    x, y = x[best], y[best]
-    middle = torch.tensor(2.0**64 / math.sqrt(float(x) * float(y)))
-    p, q = near(middle, 20), near(middle, 20)
-    off, first, second = (x * y) * (p * q), (x * x) * (p * p), (y * y) * (q * q)
-    good = (off.isinf() & first.isfinite() & second.isfinite()).nonzero()[0, 0]
-    return x, y, p[good], q[good]
-
-
 def test_a_norm_that_overflows_below_zero_is_not_taken_for_a_small_one():
-    """It was: the example contributed 279 times the clip norm."""
-    a, g = nearly_too_large()
+    """It was: the example contributed 279 times the clip norm.
+
+    Two positions that cancel, and a third; of all products only that of the first two overflows.
+    """
+    x, y = float.fromhex("0x1.6a0a9cp+32"), float.fromhex("0x1.6a0aa8p+32")
+    p, q = float.fromhex("0x1.6a0930p+31"), float.fromhex("0x1.6a0924p+31")
+    a, g = torch.zeros(1, 3, 8), torch.zeros(1, 3, 8)
+    a[0, :2, 0], g[0, :2, 0] = torch.tensor([x, -y]), torch.tensor([p, q])
+    a[0, 2, 1], g[0, 2, 1] = 1e9, 1.5e10
+    off = (a[0, 0, 0] * a[0, 1, 0]) * (g[0, 0, 0] * g[0, 1, 0])
+    assert off == -torch.inf and (a * a).isfinite().all() and (g * g).isfinite().all()
     form = Outer(a, g)
     assert not form.instantiated
     true = float((g.double().transpose(1, 2) @ a.double()).norm())

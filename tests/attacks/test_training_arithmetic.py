@@ -28,7 +28,7 @@ CLIP = 2.0
 
 
 class Seen:
-    """Noise that only looks: the sums as they come, and the sensitivity that is charged."""
+    """Noise of zero that keeps the sums as they come, and the sensitivity that is charged."""
 
     splits_over_ranks = True
     noise_multiplier, private, description = 1.0, True, "none"

@@ -177,12 +177,12 @@ class AdaptiveClip(Clip):
         self.clip_norm, self.quantile = float(clip_norm), float(quantile)
         self.rate, self.share = float(rate), float(share)
         self._taken = False
-        self._told = (
+        self._text = (
             f"AdaptiveClip({clip_norm:g}, quantile={quantile:g}, rate={rate:g}, share={share:g})"
         )
 
     def __repr__(self) -> str:
-        return self._told
+        return self._text
 
     def belong_to_a_run(self) -> None:
         """Follow one run and no other: the norm is computed from what that run released."""
@@ -226,7 +226,12 @@ class AdaptiveClip(Clip):
         self.clip_norm = FlatClip(state["clip_norm"]).clip_norm
 
 
-_ALONE = (FlatClip, PerLayerClip, AutomaticClip, AdaptiveClip)  # which look at each example alone
+_ALONE = (
+    FlatClip,
+    PerLayerClip,
+    AutomaticClip,
+    AdaptiveClip,
+)  # whose factors depend on one example
 
 
 def factors_of(clip: Clip, squared_norms: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     TensorDataset,
     default_collate,
 )
@@ -138,6 +139,12 @@ class Records:
         self.fingerprint = fingerprint
         if fingerprint is None and self._arrays is not None:
             self.fingerprint = _hash(self._arrays)
+
+    def are_of(self, other: Records) -> bool:
+        """Whether both are of one data set, or of parts of it that overlap."""
+        (whole, places), (others, theirs) = _places(self._items), _places(other._items)
+        apart = places is not None and theirs is not None and places.isdisjoint(theirs)
+        return whole is others and not apart
 
     def examples(self, *, of_many: bool = False) -> list[Arguments]:
         """Arguments of each shape that a record may have; of arrays without a record, no rows.
@@ -365,6 +372,16 @@ def _tensor_of(array: NDArray[Any]) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a read-only memory map; it is never written
         return torch.from_numpy(array)
+
+
+def _places(data: Any) -> tuple[Any, set[int] | None]:
+    """The data set that parts were taken of, and which of its items; None for all of them."""
+    places: list[int] | None = None
+    while isinstance(data, Subset):
+        own = [int(index) for index in data.indices]
+        places = own if places is None else [own[place] for place in places]
+        data = data.dataset
+    return data, None if places is None else {*places}
 
 
 def _length_of(data: Any) -> int:

@@ -32,7 +32,7 @@ from tightrope.ledger.terms import check_name
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import rounded_up
 from tightrope.train.data import Group, Records, to_device
-from tightrope.train.ranks import in_parts
+from tightrope.train.ranks import from_all_ranks, in_parts
 from tightrope.validate import check_count
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def fit(
     """Take all steps that are left. With a folder, store the run and write its certificate."""
     level = run._delta(delta)
     measured: dict[int, float] = {}
+    data = "" if evaluation is None else _name_of(run, evaluation)
     left = max(run.ledger.steps_allowed - run.steps, 1)
     every = max(left // _LOGGED, 1) if evaluation is None else evaluation.every
     with _progress_bar(run, level, progress) as show:
@@ -126,7 +127,6 @@ def fit(
             show(step, evaluation, measured)
     listed = []
     if evaluation is not None and measured:
-        data = _name_of(evaluation)
         listed = [Measured(step, evaluation.name, value, data) for step, value in measured.items()]
     settle(run, level, listed)
     return Outcome(run.steps, level, run.epsilon(level), measured)
@@ -162,17 +162,38 @@ def _in_order(records: Records, at_once: int) -> Iterator[Group]:
         yield from records.groups(np.arange(start, min(start + at_once, records.length)))
 
 
-def _name_of(evaluation: Evaluation) -> str:
-    """What a certificate calls the data: the owner's name, or the SHA-256 of all their records."""
+def _name_of(run: PrivateRun, evaluation: Evaluation) -> str:
+    """What a certificate calls the data: the owner's name, or the SHA-256 of all their records.
+
+    Refused where they hold private records: what is measured is published without noise.
+    """
+    public, digests = Records(evaluation.data), list[bytes]()
+    shared = run.records.are_of(public)
+    if evaluation.data_name is None:
+        digests = sorted(_digests(public, evaluation.batch_size))
+        if run.records.of_arrays and not shared:
+            shared = not {*digests}.isdisjoint(_digests(run.records, evaluation.batch_size))
+    if any(from_all_ranks(shared)):
+        raise InvalidInput(
+            "The data of this evaluation hold records that are in the private data of the run too. "
+            "What is measured on them is published without noise, and no epsilon covers it. "
+            "Measure on other people's records. If public records are equal to private ones by "
+            "chance only, since they can take few values, name them: Evaluation(..., "
+            "data_name='the public data')."
+        )
     if evaluation.data_name is not None:
         return evaluation.data_name
-    digests = []
-    for group in _in_order(Records(evaluation.data), evaluation.batch_size):
+    return f"SHA-256 {sha256(b''.join(digests)).hexdigest()}"
+
+
+def _digests(records: Records, at_once: int) -> Iterator[bytes]:
+    """One for each record, of all its values; equal records have equal ones."""
+    for group in _in_order(records, at_once):
         leaves = [leaf.detach().cpu().contiguous() for leaf in tree_leaves(group.arguments)]
         kind = repr([(leaf.dtype, leaf.shape[1:]) for leaf in leaves]).encode()
         raw = [leaf.reshape(group.size, -1).view(torch.uint8).numpy() for leaf in leaves]
-        digests += [sha256(kind + row.tobytes()).digest() for row in np.concatenate(raw, axis=1)]
-    return f"SHA-256 {sha256(b''.join(sorted(digests))).hexdigest()}"
+        for row in np.concatenate(raw, axis=1):
+            yield sha256(kind + row.tobytes()).digest()
 
 
 @contextmanager

@@ -276,6 +276,7 @@ class PrivateRun:
             clip.belong_to_a_run()
         if isinstance(noise, CorrelatedNoise):
             noise.belong_to_a_run(self.ledger.length.planned)
+        self._written: list[tuple[Tensor, Any]] = []  # weights with their versions
         self.mark_weights()
 
         self.folder: RunFolder | None = None
@@ -528,10 +529,7 @@ class PrivateRun:
 
     def mark_weights(self) -> None:
         """The weights as they are now are those of the last release."""
-        now = self._weights()
-        self._written: list[tuple[Tensor, Any]] = [
-            (tensor, self._version(tensor)) for tensor in now
-        ]
+        self._written = [(tensor, self._version(tensor)) for tensor in self._weights()]
 
     def _weights(self) -> list[Tensor]:
         """Parameters and buffers; those of tied layers come more than once."""

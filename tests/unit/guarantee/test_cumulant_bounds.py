@@ -341,7 +341,7 @@ def test_the_integrand_is_bounded_on_every_box(law: tuple[float, float], frequen
     panels = Panels(strip_of(*law), 0, w, frequency)
     left = np.array([-4.0, -1.0, -0.2, 0.5, 2.0])
     right = left + 0.8
-    bound = panels._log_on_box(left, right, np.full(5, depth))
+    bound = panels._log_on_box(left[None], right[None], np.full((1, 5), depth))[0]
     for a, b, most in zip(left.tolist(), right.tolist(), bound.tolist(), strict=True):
         x, d = np.meshgrid(np.linspace(a, b, 41), np.linspace(-depth, depth, 41))
         r = ratio(x + 1j * d, *law)

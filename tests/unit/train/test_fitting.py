@@ -12,6 +12,7 @@ import torch
 from sklearn.datasets import load_digits
 from tests.unit.train.conftest import each_loss
 from torch import nn
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import read
@@ -138,6 +139,54 @@ def test_a_folder_resumes_and_gets_a_certificate_with_what_was_measured(digits, 
 
 
 # ---- on which data it is measured
+class Items(Dataset):
+    """The same records one by one."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data[1])
+
+    def __getitem__(self, index):
+        return self.data[0][index], self.data[1][index]
+
+
+@pytest.mark.parametrize(
+    ("private_data", "public"),
+    [
+        (lambda d: d, lambda d: d),
+        (lambda d: d, lambda d: (d[0][5:9], d[1][5:9])),
+        (lambda d: d, lambda d: (d[0][[1399]].clone(), d[1][[1399]].clone())),
+        (lambda d: d, lambda d: TensorDataset(d[0][:10], d[1][:10])),
+        (lambda d: (d[0].numpy(), d[1].numpy()), lambda d: Items((d[0][:10], d[1][:10]))),
+    ],
+)
+def test_private_rows_are_not_measured_on(digits, private_data, public):
+    data = digits[0]
+    test = Evaluation(public(data), accuracy, every=1)
+    trainer = trainer_of(private_data(data), evaluation=test, steps=2)
+    with pytest.raises(InvalidInput, match="published without noise"):
+        trainer.fit()
+    assert trainer.run.steps == 0, "refused before anything was released"
+
+
+@pytest.mark.parametrize("name", [None, "digits"])
+def test_parts_of_one_data_set_may_not_overlap(digits, name):
+    whole = Items(digits[0])
+    trained = Subset(whole, range(1000))
+    for places, allowed in ((range(1000, 1400), True), (range(999, 1400), False)):
+        test = Evaluation(Subset(whole, places), accuracy, every=2, data_name=name)
+        trainer = trainer_of(trained, evaluation=test, steps=2)
+        if allowed:
+            assert trainer.fit().measured
+        else:
+            with pytest.raises(InvalidInput, match="published without noise"):
+                trainer.fit()
+    with pytest.raises(InvalidInput, match="published without noise"):
+        trainer_of(whole, evaluation=Evaluation(whole, accuracy, 1, data_name=name), steps=2).fit()
+
+
 def test_a_certificate_names_the_data_that_were_measured_on(digits, tmp_path):
     named = {}
     x, y = digits[1]

@@ -123,6 +123,22 @@ def test_weighted_products_in_chains():
         assert bool((error <= (min(chain, 50) + 2) * 2.0**-24 * terms.abs().sum(0)).all())
 
 
+def convolution(channels, outputs, options, rows, *, half, last, groups=1):
+    """Images, output gradients, their geometry, and the gradient of each row in float64."""
+    torch.manual_seed(0)
+    layer = nn.Conv2d(channels, outputs, groups=groups, **options).to(DEVICE)
+    x = random(rows, channels, 9, 10)
+    x, g = x.to(half), random(*layer(x).shape).to(half)
+    if last:
+        x, g = (v.contiguous(memory_format=torch.channels_last) for v in (x, g))
+    shape, *how = layer.weight.shape, layer.stride, layer.padding, layer.dilation
+    exact = [
+        torch.nn.grad.conv2d_weight(one.double(), shape, of.double(), *how, groups)
+        for one, of in zip(x.cpu().split(1), g.cpu().split(1), strict=True)
+    ]
+    return x, g, Convolution(shape, *how, groups), torch.stack(exact).to(DEVICE)
+
+
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("each", [1, 2])
 @pytest.mark.parametrize(
@@ -134,24 +150,11 @@ def test_weighted_products_in_chains():
     ],
 )
 def test_products_of_patches_that_are_not_written(channels, outputs, options, each, last):
-    torch.manual_seed(0)
-    layer = nn.Conv2d(channels, outputs, **options).to(DEVICE)
-    x = random(3 * each, channels, 9, 10)
-    g = random(*layer(x).shape)
-    x, g = x.bfloat16(), g.bfloat16()
-    if last:
-        x, g = (v.contiguous(memory_format=torch.channels_last) for v in (x, g))
-    geometry = Convolution(layer.weight.shape, layer.stride, layer.padding, layer.dilation, 1)
-    operands = products.images(x, g, geometry, each)
-    rows = [
-        torch.nn.grad.conv2d_weight(
-            x[i : i + 1].double().cpu(), layer.weight.shape, g[i : i + 1].double().cpu(),
-            layer.stride, layer.padding, layer.dilation,
-        )
-        for i in range(3 * each)
-    ]  # fmt: skip
-    exact = torch.stack(rows).unflatten(0, (3, each)).sum(1).movedim(2, -1).flatten(2)
-    check_same_products(operands, exact.to(DEVICE))
+    x, g, geometry, exact = convolution(
+        channels, outputs, options, 3 * each, half=torch.bfloat16, last=last
+    )
+    exact = exact.unflatten(0, (3, each)).sum(1).movedim(2, -1).flatten(2)
+    check_same_products(products.images(x, g, geometry, each), exact)
 
 
 BOXED = pytest.mark.skipif(
@@ -260,7 +263,7 @@ def test_convolutions(channels, outputs, options):
 
 
 @pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("half", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
     ("channels", "outputs", "options"),
     [
@@ -270,23 +273,11 @@ def test_convolutions(channels, outputs, options):
     ],
 )
 def test_depthwise_convolutions(channels, outputs, options, half, last):
-    torch.manual_seed(0)
-    layer = nn.Conv2d(channels, outputs, groups=channels, **options).to(DEVICE)
-    x = random(2, channels, 12, 11)
-    g = random(*layer(x).shape)
-    x, g = ((v.half() if half else v) for v in (x, g))
-    if last:
-        x, g = (v.contiguous(memory_format=torch.channels_last) for v in (x, g))
-    geometry = Convolution(
-        layer.weight.shape, layer.stride, layer.padding, layer.dilation, channels
+    x, g, geometry, exact = convolution(
+        channels, outputs, options, 2, half=half, last=last, groups=channels
     )
     found = row_kernels.written_depthwise(x, g, geometry)
-    for one in range(2):
-        exact = torch.nn.grad.conv2d_weight(
-            x[one : one + 1].double().cpu(), layer.weight.shape, g[one : one + 1].double().cpu(),
-            layer.stride, layer.padding, layer.dilation, channels,
-        )  # fmt: skip
-        torch.testing.assert_close(found[one].double().cpu(), exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -25,7 +25,7 @@ def memory_of(tensor):
 
 
 class Alive(TorchDispatchMode):
-    """The most bytes that results of operations held at one time."""
+    """The most bytes that results of operations took at one time."""
 
     def __init__(self):
         super().__init__()
@@ -54,22 +54,22 @@ def peak_of(compute):
 def settled(convolution, side, out):
     outputs, inputs = convolution.weight_shape[:2]
     x, g = torch.randn(2, inputs, side, side), torch.randn(2, outputs, out, out)
-    held = [memory_of(x), memory_of(g)]
+    memories = [memory_of(x), memory_of(g)]
     form = Patches(x, g, convolution)
     form.settle()
-    return form, held
+    return form, memories
 
 
 def test_small_gradients_replace_the_images_they_come_from():
-    form, held = settled(SMALL, 12, 11)
-    assert [memory() for memory in held] == [None, None]
+    form, memories = settled(SMALL, 12, 11)
+    assert [memory() for memory in memories] == [None, None]
     assert form.dense().shape == (2, 4, 3, 2, 2)
     torch.testing.assert_close(form.squared_norms(), form.dense().flatten(1).square().sum(1))
 
 
 def test_large_gradients_wait():
-    _, held = settled(LARGE, 3, 3)
-    assert all(memory() is not None for memory in held)
+    _, memories = settled(LARGE, 3, 3)
+    assert all(memory() is not None for memory in memories)
 
 
 def products(sizes, batch=3):
@@ -83,10 +83,10 @@ def products(sizes, batch=3):
 def test_bundled_products_are_those_of_each_layer_and_free_their_operands():
     group = products([(8, 16), (7, 5), (24, 8)])
     expected = {row: torch.bmm(f.g.transpose(1, 2), f.a) for row, f in group.items()}
-    held = [memory_of(t) for form in group.values() for t in (form.a, form.g)]
+    memories = [memory_of(t) for form in group.values() for t in (form.a, form.g)]
     bundle = bundles._multiplied(group)
     assert not group
-    assert [memory() for memory in held] == [None] * 6
+    assert [memory() for memory in memories] == [None] * 6
     for row, gradients in enumerate(expected.values()):
         for example in range(3):
             parts = bundle.split(bundle.form.values[example])

@@ -111,17 +111,10 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
         (normal(6, 2, 4),),
     ),
     "conv2d": lambda: conv(nn.Conv2d(2, 4, 3, stride=2, padding=1), 2, 7, 7),
-    "conv2d same, even kernel": lambda: conv(nn.Conv2d(2, 3, 4, padding="same"), 2, 7, 6),
-    "conv2d depthwise": lambda: conv(nn.Conv2d(4, 8, 3, groups=4, padding=1), 4, 6, 6),
     "conv2d, examples folded": lambda: (
         Apply(lambda m, x: m.parts[0](x.flatten(0, 1)).view(len(x), -1), nn.Conv2d(2, 3, 3)),
         (normal(3, 2, 5, 5),),
     ),
-    "transposed conv2d": lambda: conv(
-        nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), 4, 5, 4
-    ),
-    "embedding": lambda: (nn.Embedding(9, 4), (words(6),)),
-    "embedding with padding": lambda: (nn.Embedding(9, 4, padding_idx=1), (words(12),)),
     "embedding, long table": lambda: (nn.Embedding(50, 4, padding_idx=1), (words(12, most=5),)),
     "tied head": lambda: (tied(), (words(6),)),
     "places of a longer table, some of them twice": lambda: (
@@ -139,13 +132,8 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
         (words(6),),
     ),
     "layer norm": lambda: (nn.LayerNorm((3, 4)), (normal(6, 3, 4),)),
-    "rms norm": lambda: (nn.RMSNorm(4), (normal(6, 4),)),
-    "group norm": lambda: (nn.GroupNorm(2, 4), (normal(4, 3, 3),)),
     "batch norm in evaluation": lambda: (nn.BatchNorm2d(3).eval(), (normal(3, 4, 4),)),
     "lstm": lambda: (nn.LSTM(3, 4, batch_first=True), (normal(5, 3),)),
-    "gru, two layers, both ways": lambda: (
-        nn.GRU(3, 4, num_layers=2, bidirectional=True, batch_first=True), (normal(4, 3),)
-    ),
     "attention": lambda: (
         Apply(lambda m, x: m.parts[0](x, x, x)[0], nn.MultiheadAttention(4, 2, batch_first=True)),
         (normal(6, 4),),
@@ -155,10 +143,6 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     ),
     "standardised weights": lambda: (
         Apply(standardised, nn.Conv2d(2, 3, 3)), (normal(2, 5, 5),)
-    ),
-    "one number": lambda: (
-        Apply(lambda m, x: m.parts[0](x) * m.scale, nn.Linear(4, 3), scale=torch.tensor(1.5)),
-        (normal(4),),
     ),
     "one number over positions": lambda: (
         Apply(lambda m, x: (x * m.scale + m.shift) / m.width,

@@ -70,7 +70,7 @@ class Form(ABC):
 
     @abstractmethod
     def zero(self, examples: Tensor) -> None:
-        """Make the gradients of the marked examples (B,) exactly zero, whatever they held."""
+        """Make the gradients of the marked examples (B,) exactly zero, whatever was there."""
 
 
 def blocked_squares(values: Tensor, more: float = 0.0) -> Tensor:

@@ -15,21 +15,6 @@ from tightrope.train.program.proof import prove
 from tightrope.train.program.text import digest, load, save, text
 
 __all__ = [
-    "PUBLIC",
-    "SIZE",
-    "Index",
-    "Label",
-    "Mixes",
-    "NotCaptured",
-    "Place",
-    "Program",
-    "Rows",
-    "Unknown",
-    "capture",
-    "digest",
-    "leaves_of",
-    "load",
-    "prove",
-    "save",
-    "text",
-]
+    "PUBLIC", "SIZE", "Index", "Label", "Mixes", "NotCaptured", "Place", "Program", "Rows",
+    "Unknown", "capture", "digest", "leaves_of", "load", "prove", "save", "text",
+]  # fmt: skip

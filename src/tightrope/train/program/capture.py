@@ -680,9 +680,9 @@ def _check_constant(node: fx.Node, value: Tensor | None, public: Sequence[Tensor
     """One number is like a number in the program's text; more of them may be data."""
     if node.meta["val"].numel() <= 1:
         return
-    for given in [] if value is None else public:
-        if given.shape == value.shape and given.data_ptr() == value.data_ptr():
-            return
+    given = [(x.shape, x.data_ptr()) for x in public]
+    if given and value is not None and (value.shape, value.data_ptr()) in given:
+        return
     at = next((f" at {line}" for line in map(line_of, node.users) if line), "")
     raise _wrong(
         f"The loss uses a tensor from outside{at}, of sizes {list(node.meta['val'].shape)}, "

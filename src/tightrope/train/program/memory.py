@@ -116,17 +116,20 @@ class Memory:
         self._note_attributes(function, path, depth)
         cells = zip(function.__closure__ or (), function.__code__.co_freevars, strict=False)
         for cell, name in cells:
+            read = functools.partial(getattr, cell, "cell_contents")
+            write = functools.partial(setattr, cell, "cell_contents")
             try:
-                place = _of_cell(f"the variable {name}", cell)
+                self._places.append(_of_value(f"the variable {name}", read, write))
             except ValueError:  # not bound yet
                 continue
-            self._places.append(place)
-            self._note(cell.cell_contents, place.path, depth + 1)
+            self._note(read(), f"the variable {name}", depth + 1)
         for default in function.__defaults__ or ():
             self._note(default, f"a default of {function.__name__}", depth + 1)
-        for name in _names(function.__code__) & function.__globals__.keys():
-            self._places.append(_of_global(f"the global {name}", function.__globals__, name))
-            self._note(function.__globals__[name], f"the global {name}", depth + 1)
+        known = function.__globals__
+        for name in _names(function.__code__) & known.keys():
+            read, write = functools.partial(known.get, name), functools.partial(_put, known, name)
+            self._places.append(_of_value(f"the global {name}", read, write))
+            self._note(known[name], f"the global {name}", depth + 1)
 
     def changes(self, *, tensors: bool = True) -> list[str]:
         """What is not as it was; tensors are named so. tensors: also look for writes in place."""
@@ -136,12 +139,11 @@ class Memory:
             if path.endswith(_OF_RECURRENT):
                 continue
             if isinstance(before, dict):
-                keys = [k for k in _changed(before, now) if k not in _OF_RECURRENT]
-                names = [k if isinstance(k, str) and k.isidentifier() else None for k in keys]
-                found += [
-                    _named(f"{path}.{name}" if name else f"{path}[{key!r}]", now.get(key))
-                    for key, name in zip(keys, names, strict=True)
-                ]
+                for key in _changed(before, now):
+                    plain = isinstance(key, str) and key.isidentifier()
+                    if key not in _OF_RECURRENT:
+                        where = f"{path}.{key}" if plain else f"{path}[{key!r}]"
+                        found.append(_named(where, now.get(key)))
             elif not _equal(before, now):
                 found.append(_named(path, *now))
         for path, value, state in self._arrays:
@@ -182,13 +184,15 @@ def _of_dictionary(path: str, value: dict[Any, Any]) -> _Place:
         for key, one in before.items():
             kind.__setitem__(value, key, one)
 
-    def put(key: Any, one: Any) -> None:
-        if one is _GONE:
-            value.pop(key, None)
-        else:
-            value[key] = one
-
+    put = functools.partial(_put, value)
     return _Place(path, lambda: dict(dict.items(value)), write, put)
+
+
+def _put(into: Any, key: Any, value: Any) -> None:
+    if value is _GONE:
+        into.pop(key, None)
+    else:
+        into[key] = value
 
 
 def _of_list(path: str, value: Any) -> _Place:
@@ -200,14 +204,8 @@ def _of_list(path: str, value: Any) -> _Place:
     return _Place(path, lambda: list(value), write)
 
 
-def _of_cell(path: str, cell: Any) -> _Place:
-    return _Place(
-        path, lambda: [cell.cell_contents], lambda before: setattr(cell, "cell_contents", *before)
-    )
-
-
-def _of_global(path: str, names: dict[str, Any], name: str) -> _Place:
-    return _Place(path, lambda: [names.get(name)], lambda before: names.update({name: before[0]}))
+def _of_value(path: str, read: Callable[[], Any], write: Callable[[Any], None]) -> _Place:
+    return _Place(path, lambda: [read()], lambda before: write(before[0]))
 
 
 def _of_class(kind: type) -> _Place:

@@ -249,36 +249,30 @@ def test_losses_that_people_use(name: str) -> None:
 # What is refused in words.
 
 
-def test_a_mean_over_the_batch() -> None:
-    refused('reduction="none"', lambda m, x, y: functional.cross_entropy(m(x), y))
+@pytest.mark.parametrize(
+    ("words", "loss"),
+    [
+        ('reduction="none"', lambda m, x, y: functional.cross_entropy(m(x), y)),
+        ("returned nothing", lambda m, x, y: None),
+        ("mean over the other dimensions", lambda m, x, y: m(x)),
+        ("returned tuple", lambda m, x, y: (plain(m, x, y),)),
+        ("empty dictionary", lambda m, x, y: {}),
+        ("floating point", lambda m, x, y: y),
+    ],
+)
+def test_what_a_loss_may_not_return(words: str, loss: Loss) -> None:
+    refused(words, loss)
 
 
-def test_nothing_returned() -> None:
-    refused("returned nothing", lambda m, x, y: None)
-
-
-def test_losses_of_another_shape() -> None:
-    refused("mean over the other dimensions", lambda m, x, y: m(x))
-
-
-def test_something_else_than_a_tensor() -> None:
-    refused("returned tuple", lambda m, x, y: (plain(m, x, y),))
-
-
-def test_whole_numbers() -> None:
-    refused("floating point", lambda m, x, y: y)
+@pytest.mark.parametrize(
+    ("words", "more"), [("Python value", 3), ("one number", torch.ones(()))], ids=["int", "tensor"]
+)
+def test_what_a_batch_may_not_have(words: str, more: Any) -> None:
+    refused(words, lambda m, x, y, k: plain(m, x, y) * k, data=(*batch(), more))
 
 
 def test_a_model_on_another_device() -> None:
     refused("on cpu and the model on meta", plain, nn.Linear(D, C, device="meta"))
-
-
-def test_a_number_in_the_batch() -> None:
-    refused("Python value", lambda m, x, y, k: plain(m, x, y) * k, data=(*batch(), 3))
-
-
-def test_one_tensor_for_all() -> None:
-    refused("one number", lambda m, x, y, k: plain(m, x, y) * k, data=(*batch(), torch.ones(())))
 
 
 def test_a_batch_that_is_no_tuple() -> None:
