@@ -416,6 +416,9 @@ class PrivateRun:
         parts: list[tuple[Any, Any]] = []
         for group in groups:
             executor = self._isolated.executor_for(group.arguments)
+            if group.size <= executor.size:
+                parts.append((executor, group.arguments))
+                continue
             for first in range(0, group.size, executor.size):
                 rows = slice(first, first + executor.size)
                 part = pytree.tree_map(lambda leaf, rows=rows: leaf[rows], group.arguments)

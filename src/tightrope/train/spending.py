@@ -201,6 +201,14 @@ class Reserved:
             self._ledger.settle(self.dataset, self.id, self.announced, certificate)
 
 
+def _terms(sampler: AbstractSampler, noise: Noise) -> tuple[Any, ...]:
+    """All that `sampler.process` and the users make of the two, without making it at each step."""
+    return (
+        type(sampler), sampler.sampling, sampler.adjacency, sampler.users,
+        noise.noise_multiplier, getattr(noise, "strategy", None),
+    )  # fmt: skip
+
+
 @final
 class Ledger:
     """Counts releases and turns the count into a process and its certified epsilon.
@@ -222,6 +230,7 @@ class Ledger:
     ) -> None:
         self._sampler, self._noise = sampler, noise
         self._step = sampler.process(noise, 1)  # whatever becomes of the objects
+        self._terms = _terms(sampler, noise)
         self.budget = None if budget is None or budget.pair is None else budget
         self.reserved: Reserved | None = None
         if budget is not None and budget.dataset is not None:
@@ -306,8 +315,7 @@ class Ledger:
         """Are these the sampling and the noise that are accounted?"""
         if noise is not self._noise and self.strategy is not None:
             return False  # another object does not take back what this one has added
-        same = sampler.process(noise, 1) == self._step
-        return same and sampler.users == self._sampler.users
+        return _terms(sampler, noise) == self._terms
 
     # ---- what was released, and what that costs ------------------------------------------------
     @property

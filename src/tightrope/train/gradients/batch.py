@@ -27,7 +27,6 @@ from tightrope.train.gradients.forms import (
     Form,
     TableRows,
     blocked_squares,
-    chained_total,
     inside_product,
     short_squares,
     sum_of_parts,
@@ -228,7 +227,9 @@ def _sum_of_vectors(
             scaled = g.t() * factors.rows.to(g.dtype)
             short = len(g) <= chain and scaled.dtype is torch.float32
             if bias is not None:
-                sums[bias] = scaled.sum(1) if short else chained_total(g, factors.rows[0], chain)
+                kept = torch.float32 if chain and g.dtype is torch.float32 else torch.float64
+                wide = None if short else torch.float64
+                sums[bias] = scaled.sum(1, dtype=wide).to(kept)
             if weight is not None:
                 product = torch.mm(scaled, a) if short else inside_product(scaled.t(), a, chain)
                 sums[weight] = product

@@ -349,15 +349,18 @@ def inside_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
     if not wide and len(left) <= chain:
         return torch.mm(full_precision(left).t(), full_precision(right))
     shape = left.shape[1], right.shape[1]
-    total = torch.zeros(shape, dtype=torch.float64, device=left.device)
     if wide or chain < _SHORT:
+        total = torch.zeros(shape, dtype=torch.float64, device=left.device)
         for s in slices(len(left), max(1, _WIDENED // max(1, sum(shape)))):
             total.addmm_(left[s].double().t(), right[s].double())
         return total if wide else total.float()
     size = 1 << (chain.bit_length() - 1)  # a power of two, as batches often are
-    left, right = (_blocks(full_precision(v), size) for v in (left, right))
-    room = (_ROOM if usable(left) else _IN_CACHE) // max(1, prod(shape))
-    for s in slices(len(left), max(1, room)):  # one float32 chain each
+    left, right = _blocks(full_precision(left), size), _blocks(full_precision(right), size)
+    room = max(1, (_ROOM if usable(left) else _IN_CACHE) // max(1, prod(shape)))
+    if len(left) <= room:  # one float32 chain for each block
+        return _added(torch.bmm(left.transpose(1, 2), right)).float()
+    total = torch.zeros(shape, dtype=torch.float64, device=left.device)
+    for s in slices(len(left), room):
         total += _added(torch.bmm(left[s].transpose(1, 2), right[s]))
     return total.float()
 
