@@ -177,14 +177,6 @@ def _checks(seconds: float, **asked: Any) -> list[Check]:
 def report(
     where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
     out: Annotated[Path, option("An .html or .md file.", "FILE")] = Path("report.html"),
-    with_diagnostics: Annotated[
-        bool,
-        option(
-            "Also show losses and clipping. Epsilon does not cover them: never publish.",
-            None,
-            "--with-diagnostics",
-        ),
-    ] = False,
     key: Keys = None,
     trust: TrustFolder = None,
     signature: Signatures = None,
@@ -210,7 +202,6 @@ def report(
         "report",
         patience,
         markdown=out.suffix == ".md",
-        with_diagnostics=with_diagnostics,
         **_asked(where, signature, key, trust, ledger),
     )
     write_text(out, row.pop("text"))
@@ -218,8 +209,6 @@ def report(
         print(json.dumps({"schema": "tightrope.report/1", "report": str(out), **row}))
     else:
         print(f"Report: {out}")
-        if with_diagnostics:
-            print("It shows private data without noise: do not publish it.")
     _leave(Verdict(row["verdict"]))
 
 

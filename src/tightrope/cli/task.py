@@ -139,7 +139,6 @@ def _verify(
 def _report(
     path: str,
     markdown: bool,
-    with_diagnostics: bool,
     signatures: list[str],
     keys: list[str],
     trust: str | None,
@@ -150,7 +149,6 @@ def _report(
 
     page = page_of(
         path,
-        with_diagnostics=with_diagnostics,
         signatures=_signed(path, signatures),
         trust=_trust(keys, trust),
         ledger=ledger,

@@ -28,37 +28,6 @@ from tightrope.process import Sequence, StoppedAtWill, UserLevel
 from tightrope.process.codec import from_json
 from tightrope.process.composite import steps_of
 
-DIAGNOSTICS = "diagnostics.jsonl"
-
-
-@final
-@dataclass(frozen=True)
-class Diagnostic:
-    """What one step saw: batch size, mean loss, mean gradient norm, share clipped, not finite."""
-
-    step: int
-    batch_size: int
-    mean_loss: float | None
-    mean_norm: float | None
-    clipped_fraction: float
-    nonfinite: int
-
-
-def read_diagnostics(folder: str | Path) -> list[Diagnostic]:
-    """Those kept in a run folder, one a step (the last where a step was computed again)."""
-    path = Path(folder) / DIAGNOSTICS
-    if not path.is_file():
-        return []
-    try:
-        with open_ordinary(path) as file:
-            text = file.read().decode("utf-8")
-        whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        rows = [Diagnostic(**json.loads(line)) for line in whole]
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{path} is damaged: {error}.") from None
-    return [row for _, row in sorted({row.step: row for row in rows}.items())]
-
-
 JOURNAL, HEAD, LATEST, KEY, LOCK = "journal.jsonl", "journal.head", "latest", "data.key", "lock"
 _SNAPSHOT = re.compile(r"step-[0-9]{9,}-[0-9a-f]{64}")
 _LONGEST_LINE = 1 << 20  # bytes; a seeded run proves one sum of each rank in a line

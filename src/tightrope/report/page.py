@@ -20,7 +20,6 @@ from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.certificate import read
 from tightrope.evidence.check import Check, State, Verdict, verdict
 from tightrope.evidence.run_facts import isolation_words
-from tightrope.evidence.run_folder import Diagnostic, read_diagnostics
 from tightrope.evidence.signature import Trust
 from tightrope.evidence.statement import footnotes, main_claim
 from tightrope.evidence.verify import verify
@@ -53,7 +52,6 @@ class Page:
 
     certificate: dict[str, Any]
     attack: FolderAudit | None = None
-    diagnostics: Sequence[Diagnostic] = ()
     signatures: Sequence[dict[str, str]] = ()
     trust: Trust | None = None
     folder: Path | None = None
@@ -286,21 +284,6 @@ def _plain(value: object) -> str:
     return f"{value['type']}({fields})"
 
 
-def _diagnostics(page: Page) -> list[Block]:
-    if not page.diagnostics:
-        return []
-    return [
-        Heading("Clipping and loss during training"),
-        Callout(
-            "Not covered by epsilon; do not publish this page. Losses, gradient norms and batch "
-            "sizes were computed from private records without noise.",
-            good=False,
-        ),
-        *_drawn(lambda: draw.losses(page.diagnostics)),
-        *_drawn(lambda: draw.clipping(page.diagnostics)),
-    ]
-
-
 def _specialists(page: Page) -> list[Block]:
     answer, setting = page.view["answer"], page.certificate["setting"]
     rows = [_analysis(row) for row in page.view["analyses"] if not row["foreign"]]
@@ -361,31 +344,24 @@ def _checks(page: Page) -> list[Block]:
 def page_of(
     path: str | Path,
     *,
-    with_diagnostics: bool = False,
     signatures: Sequence[dict[str, str]] = (),
     trust: Trust | None = None,
     ledger: str | None = None,
 ) -> Page:
     """The page about a certificate.json, or about a run folder with its attack.
 
-    with_diagnostics: show losses and clipping too, which no epsilon covers; folders only.
     signatures: detached ones. trust: one of its keys must have signed the certificate. ledger: it
     must have counted the releases of the folder.
     """
     certificate, folder = read(path), Path(path)
-    if with_diagnostics and not folder.is_dir():
-        raise InvalidInput(
-            "Diagnostics are kept in the run folder and never in a certificate; give the folder."
-        )
     attack = audit_folder(folder) if (folder / AUDIT).is_file() else None
     if attack is not None and attack.process != certificate.get("process"):
         raise InvalidInput(
             f"{folder / AUDIT} attacked another process than the one certified here, so it says "
             "nothing about it. Attack a run with the same settings and steps, or move it away."
         )
-    seen = read_diagnostics(folder) if with_diagnostics else ()
     within = folder if folder.is_dir() else None
-    return Page(certificate, attack, seen, signatures, trust, within, ledger)
+    return Page(certificate, attack, signatures, trust, within, ledger)
 
 
 def blocks_of(page: Page) -> list[Block]:
@@ -404,7 +380,6 @@ def blocks_of(page: Page) -> list[Block]:
         Heading("What would change the guarantee"),
         Bullets(what_would_change(page.certificate)),
         *_run(page),
-        *_diagnostics(page),
         *_specialists(page),
         *_checks(page),
     ]

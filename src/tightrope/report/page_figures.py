@@ -14,7 +14,6 @@ from tightrope.accounting import Account
 from tightrope.calibrate import find_noise
 from tightrope.correlated.strategies import white
 from tightrope.correlated.workloads import noise_left as left_of
-from tightrope.evidence.run_folder import Diagnostic
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.rounding import rounded_up
 from tightrope.process import CorrelatedSGD
@@ -27,7 +26,7 @@ from tightrope.target import Target
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["people", "tradeoff", "profile", "history", "noise_left", "losses", "clipping"]
+__all__ = ["people", "tradeoff", "profile", "history", "noise_left"]
 
 _INK = "#123456"  # drawn with it, then replaced by the page's own text colour
 _COLUMNS, _CELL = 50, 10
@@ -141,30 +140,6 @@ def noise_left(process: CorrelatedSGD, epsilon: float, delta: float) -> Figure:
     ours, others = (noise[-1] for noise in by_step.values())
     alt = f"Two curves: {ours:.3g} clip norms after the last step, {others:.3g} if independent."
     return Figure(svg, alt, "Noise in the sum of all steps so far; same batches, same privacy.")
-
-
-def losses(rows: Sequence[Diagnostic]) -> Figure:
-    steps = [row.step for row in rows if row.mean_loss is not None]
-    values = [row.mean_loss for row in rows if row.mean_loss is not None]
-    with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
-        axes.plot(steps, values, linewidth=1, label="mean loss of the batch", **_line("bound"))
-        axes.set(xlabel="step of training", ylabel="mean loss")
-        svg = _svg(made)
-    words = f"Mean loss from {values[0]:.3g} to {values[-1]:.3g}." if values else "No losses."
-    return Figure(svg, words, "Loss on the private batches.")
-
-
-def clipping(rows: Sequence[Diagnostic]) -> Figure:
-    steps = [row.step for row in rows]
-    shares = [100.0 * row.clipped_fraction for row in rows]
-    with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
-        axes.plot(steps, shares, linewidth=1, label="gradients clipped", **_line("estimate"))
-        axes.set(xlabel="step of training", ylabel="clipped, in %", ylim=(0, 102))
-        svg = _svg(made)
-    broken = sum(row.nonfinite for row in rows)
-    words = f"Between {min(shares):.0f} % and {max(shares):.0f} % of the gradients were clipped."
-    odd = f" {broken} gradients were not finite and counted as zero." if broken else ""
-    return Figure(svg, words, f"Share of gradients longer than the clip.{odd}")
 
 
 def _line(kind: str) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ pytest.importorskip("sklearn", reason="the estimators need scikit-learn")
 
 from tightrope.convex.certificate import is_data_of_fit  # noqa: E402
 from tightrope.estimators import PrivateLogisticRegression  # noqa: E402
-from tightrope.evidence.run_folder import Diagnostic, read_diagnostics  # noqa: E402
 from tightrope.train import (  # noqa: E402
     Budget,
     Evaluation,
@@ -307,14 +305,3 @@ def test_a_fit_commits_to_its_arrays() -> None:
         model.certificate((inputs, labels))
     with pytest.raises(InvalidInput, match="no commitment"):
         is_data_of_fit(model.certificate(), key, (inputs, labels))
-
-
-# ---- diagnostics stay in the folder
-def test_diagnostics_of_a_folder_are_read_up_to_a_torn_line(tmp_path: Path) -> None:
-    kept, path = Diagnostic(1, 40, 0.7, 1.5, 0.25, 0), tmp_path / "diagnostics.jsonl"
-    assert read_diagnostics(tmp_path) == []
-    path.write_text(json.dumps(asdict(kept)) + '\n{"step": 2')
-    assert read_diagnostics(tmp_path) == [kept]
-    path.write_text("{}\n")
-    with pytest.raises(InvalidInput, match="damaged"):
-        read_diagnostics(tmp_path)

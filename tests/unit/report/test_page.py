@@ -260,24 +260,12 @@ def folder_with(tmp_path: Path, **changed: Any) -> Path:
     included = np.arange(40) % 2 == 0
     scores = {"scores": 0.1 * included + np.linspace(0, 2, 40)}  # finds little
     save_audit(tmp_path, scores, included, changed.get("process", PROCESS), delta=DELTA)
-    row = {"batch_size": 7, "mean_loss": 0.5, "mean_norm": 1.0, "clipped_fraction": 0.25}
-    lines = [json.dumps({"step": step, **row, "nonfinite": 0}) for step in (1, 2, 3)]
-    (tmp_path / "diagnostics.jsonl").write_text("\n".join(lines) + "\n")
     return tmp_path
 
 
-def test_a_folder_adds_the_attack_and_hides_diagnostics(tmp_path: Path) -> None:
+def test_a_folder_adds_the_attack(tmp_path: Path) -> None:
     text = html_page(page_of(folder_with(tmp_path)))
     assert "An attack was tried" in text and "That does not prove privacy" in text
-    assert "Clipping and loss" not in text
-
-
-def test_diagnostics_are_shown_only_when_asked_and_marked(tmp_path: Path) -> None:
-    text = html_page(page_of(folder_with(tmp_path), with_diagnostics=True))
-    assert "Not covered by epsilon; do not publish this page" in text
-    assert "25 % of the gradients were clipped" in text
-    with pytest.raises(InvalidInput, match="run folder"):
-        page_of(tmp_path / "certificate.json", with_diagnostics=True)
 
 
 def test_an_attack_on_another_process_says_nothing_about_this_one(tmp_path: Path) -> None:
