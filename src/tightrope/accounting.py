@@ -39,8 +39,6 @@ from tightrope.theorems.catalog import ANALYSES, Analysis
 from tightrope.theorems.stopping_times import StoppingTimes, covering, covers
 from tightrope.validate import FloatArray, check_delta, one_number
 
-__all__ = ["account", "Account", "AnalysisResult", "Check", "find"]
-
 # Is an exact number held against the second method (the lattice) before it is returned?
 # "quick": against a coarse lattice, some milliseconds; "full": against a fine one, up to seconds.
 Check = Literal["quick", "full", "off"]

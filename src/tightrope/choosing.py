@@ -40,8 +40,6 @@ from tightrope.process import (
 from tightrope.target import Target
 from tightrope.validate import check_count
 
-__all__ = ["Candidate", "Choice", "choose"]
-
 _MOST_MATRIX = 256  # steps up to which every entry of C is searched
 _MOST_STEPS = 20_000  # up to which buffers are searched
 

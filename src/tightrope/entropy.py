@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["Words", "WordStream", "open_stream", "check_seed", "here"]
-
 Words = NDArray[np.uint64]
 _SHORT = 512  # words
 KEY_BYTES = 32

@@ -15,20 +15,6 @@ TightropeError
 
 from __future__ import annotations
 
-__all__ = [
-    "TightropeError",
-    "InvalidInput",
-    "AdjacencyMismatch",
-    "DataNotFound",
-    "DoesNotApply",
-    "NotCertified",
-    "ContradictoryMethods",
-    "MissingTool",
-    "BudgetExceeded",
-    "LedgerDamaged",
-    "ModelNotPrivate",
-]
-
 
 class TightropeError(Exception):
     """Root of every exception raised on purpose by Tightrope."""

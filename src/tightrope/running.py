@@ -26,8 +26,6 @@ from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, NoisySGD, Process, StoppedAtWill, same_adjacency
 from tightrope.validate import check_count, check_delta, check_epsilon, check_order, check_positive
 
-__all__ = ["Odometer", "GaussianFilter", "RenyiFilter"]
-
 _ROOTS = 1.5  # square roots of the steps between two points of an odometer's grid
 
 

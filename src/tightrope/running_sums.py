@@ -29,8 +29,6 @@ from tightrope.process import Adjacency, CorrelatedSGD, SeparatedSampling
 from tightrope.target import Target
 from tightrope.validate import FloatArray, check_count, check_non_negative, check_positive
 
-__all__ = ["RunningSums"]
-
 _GRID = 2.0**30  # parts of a norm: rows are cut to whole ones, so that sums are exact
 _MOST_ROWS = 2**32  # in all: whole sums stay below 2^62
 _WHOLE = 4096  # steps whose square root is kept whole

@@ -17,8 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tightrope.errors import InvalidInput, TightropeError
 
-__all__ = ["check_host", "local_app"]
-
 _COOKIE = "tightrope"
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",

@@ -13,8 +13,6 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.tradeoff import HitRate
 from tightrope.validate import check_delta, check_epsilon, check_probability
 
-__all__ = ["Target", "by_lines"]
-
 _FEW = 20  # steps
 
 

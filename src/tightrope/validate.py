@@ -12,24 +12,6 @@ from numpy.typing import NDArray
 
 from tightrope.errors import InvalidInput
 
-__all__ = [
-    "FloatArray",
-    "check_real",
-    "check_epsilon",
-    "check_delta",
-    "check_order",
-    "check_probability",
-    "check_positive",
-    "check_non_negative",
-    "check_count",
-    "one_number",
-    "default_delta",
-    "no_promise",
-    "PromisesNothing",
-    "warn",
-    "warn_if_it_promises_nothing",
-]
-
 FloatArray = NDArray[np.float64]
 
 _MOST = 1e300  # of anything counted: more cannot be multiplied without overflow

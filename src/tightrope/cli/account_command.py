@@ -15,8 +15,6 @@ from tightrope.errors import InvalidInput, TightropeError
 if TYPE_CHECKING:
     from tightrope.interop import Reading, Setting
 
-__all__ = ["account", "compare", "sweep", "compose"]
-
 
 @opt.with_setting(group=True, last_iterate=True)
 def account(

@@ -26,8 +26,6 @@ from tightrope.cli import (
 from tightrope.cli.options import Commands
 from tightrope.errors import InvalidInput, MissingTool, TightropeError
 
-__all__ = ["add_commands", "app", "run"]
-
 
 def add_commands(app: typer.Typer) -> None:
     """Every command found, by its name; `reproduce` says where to get it when it is not there."""

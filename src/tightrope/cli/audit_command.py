@@ -18,8 +18,6 @@ from tightrope.numerics.rounding import rounded_down, rounded_up
 if TYPE_CHECKING:
     from tightrope.audit.result import FolderAudit
 
-__all__ = ["audit", "roc_table", "roc_drawing", "scatter"]
-
 
 def audit(
     folder: Annotated[Path, typer.Argument(help="A run folder with audit.json.")],

@@ -13,8 +13,6 @@ from tightrope.evidence.files import once, open_ordinary, why_unread
 from tightrope.interop import Setting
 from tightrope.interop.setting import unknown
 
-__all__ = ["answer_file", "answers"]
-
 _EXAMPLE = '{"rate": "256/60000", "noise": 1.1, "steps": 14062, "delta": 1e-5}'
 _LONGEST_LINE = 1_000_000  # bytes
 _KNOWN = [field.name for field in fields(Setting)]

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tightrope.calibrate import Target
     from tightrope.interop import Setting
 
-__all__ = ["calibrate"]
-
 _FINDS = ["noise", "steps", "rate"]
 
 

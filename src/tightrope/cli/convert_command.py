@@ -10,8 +10,6 @@ from tightrope.cli import options as opt
 from tightrope.cli.options import option
 from tightrope.guarantee.base import Guarantee
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Convert between (epsilon, delta)-DP, Renyi DP and Gaussian DP, by every route.",
     no_args_is_help=True,

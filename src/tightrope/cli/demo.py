@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from tightrope.ledger.office import BudgetLedger
 
-__all__ = ["tell_story"]
-
 
 EPSILON, LEVEL, STEPS, EXPECTED_BATCH, PEOPLE = 3.0, 1e-4, 400, 256, 1500
 CANARIES, DATASET = 500, "digits"

@@ -11,8 +11,6 @@ import typer
 from tightrope.cli import options as opt
 from tightrope.cli.options import option
 
-__all__ = ["demo"]
-
 
 def demo(
     out: Annotated[Path, option("Folder for what it writes.", "FOLDER")] = Path("tightrope-demo"),

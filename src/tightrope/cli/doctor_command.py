@@ -22,8 +22,6 @@ from tightrope.errors import InvalidInput, TightropeError
 if TYPE_CHECKING:
     from tightrope.train.doctor import Diagnosis
 
-__all__ = ["app"]
-
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, help="Prove a loss (program), or examine a run (run)."
 )

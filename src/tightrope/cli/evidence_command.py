@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tightrope.evidence.check import Check, Verdict
     from tightrope.interop import Setting
 
-__all__ = ["certify", "verify", "report", "export", "keygen", "sign"]
-
 
 Keys = Annotated[
     list[Path] | None,

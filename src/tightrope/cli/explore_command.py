@@ -7,8 +7,6 @@ from typing import Annotated
 from tightrope.cli import options as opt
 from tightrope.cli.options import option
 
-__all__ = ["explore"]
-
 
 def explore(
     port: opt.Port = 8700,

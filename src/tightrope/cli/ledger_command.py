@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tightrope.interop import Setting
     from tightrope.ledger.office import BudgetLedger
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="One budget for all releases on a data set: reserved, spent, settled.",
     no_args_is_help=True,

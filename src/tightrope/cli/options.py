@@ -21,19 +21,6 @@ from tightrope.errors import InvalidInput
 if TYPE_CHECKING:
     from tightrope.interop import Reading, Setting
 
-__all__ = [
-    "Commands",
-    "option",
-    "AsJson",
-    "Force",
-    "may_write",
-    "Plot",
-    "Port",
-    "Source",
-    "with_setting",
-]
-__all__ += ["needs", "reading_of", "parse_delta", "parse_number"]
-
 
 class Commands(TyperGroup):
     """A list of commands whose flags have no type."""

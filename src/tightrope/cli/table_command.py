@@ -24,8 +24,6 @@ from tightrope.validate import no_promise
 if TYPE_CHECKING:
     from tightrope.tables import PrivatePipeline
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Private models from raw tables: one budget for preprocessing and fit.",
     no_args_is_help=True,

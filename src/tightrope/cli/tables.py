@@ -16,10 +16,6 @@ from tightrope.numerics.rounding import rounded_down, rounded_up
 if TYPE_CHECKING:
     from tightrope.evidence.check import Check, State
 
-__all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration"]
-__all__ += ["show_correlated", "show_guarantee", "show_routes", "show_compare", "show_sweep"]
-__all__ += ["show_compose", "verdict_of"]
-
 
 _NUMBERS = ("epsilon", "advantage")
 _MOST_STEPS = 10**12  # where the search for steps ends

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from tightrope.evidence.signature import Trust
 
-__all__ = ["PATIENCE", "Late", "rows_of"]
-
 PATIENCE = 10.0  # seconds
 _MOST_START = 60.0  # for Python and its libraries, which no file can make slower
 _MOST_MEMORY = 8 << 30  # bytes of address space

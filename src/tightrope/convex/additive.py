@@ -39,16 +39,6 @@ from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency, GaussianMechanism, Repeated, Sequence
 from tightrope.validate import FloatArray, check_count, check_real
 
-__all__ = [
-    "UNITS",
-    "AdditiveData",
-    "AdditiveModel",
-    "CyclicBoosting",
-    "Slopes",
-    "noisy",
-    "slopes_of",
-]
-
 UNITS = 1 << 24  # whole numbers for the largest slope
 STEPS = 1 << 12  # of a score in a unit
 _REACH = 16  # scores, and residuals, beyond which a slope stays as it is

@@ -23,16 +23,6 @@ from tightrope.errors import InvalidInput
 from tightrope.process import FullBatch, NoisySGD, PoissonSampling
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "Algorithm",
-    "Solution",
-    "charged",
-    "AveragedDescent",
-    "PoissonDescent",
-    "project",
-    "no_public_rows",
-]
-
 
 class Solution(NamedTuple):
     """Weights, and the scaling of the rows they belong to."""

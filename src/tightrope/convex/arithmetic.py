@@ -17,18 +17,6 @@ from tightrope.process import Adjacency
 if TYPE_CHECKING:
     from tightrope.convex.problem import Problem
 
-__all__ = [
-    "MODE",
-    "BALL",
-    "LARGEST",
-    "MOST_ROWS",
-    "gamma",
-    "plain_reach",
-    "of_sums",
-    "of_iterates",
-    "of_moments",
-]
-
 MODE = "bounded"  # as training names sums whose rounding is bounded and charged
 LARGEST = 1e-2
 BALL = 1e3  # where iterates stay that no radius was given for: weights on rows of norm 1

@@ -25,19 +25,6 @@ from numpy.typing import NDArray
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "CELLS",
-    "MISSING",
-    "Categories",
-    "Codes",
-    "Column",
-    "Numbers",
-    "Whole",
-    "categories",
-    "histogram",
-    "numbers",
-]
-
 Codes = NDArray[np.uint16]
 Whole = NDArray[np.int64]
 

@@ -17,8 +17,6 @@ from tightrope.numerics.roots import crossing
 from tightrope.process import NoisySGD
 from tightrope.validate import check_delta, check_positive
 
-__all__ = ["Budget", "calibrated"]
-
 _LARGEST_NOISE, _SMALLEST_NOISE = 1e12, 1e-6
 
 

@@ -29,8 +29,6 @@ from tightrope.convex.rows import Block, Scaling, SummedElsewhere
 from tightrope.process import Adjacency, GaussianMechanism, Sequence
 from tightrope.validate import FloatArray
 
-__all__ = ["CentredDescent"]
-
 _LEAST_SPREAD = 0.1  # in units of the norm bound: below it the released spread is mostly noise
 
 

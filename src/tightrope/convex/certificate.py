@@ -14,8 +14,6 @@ from tightrope.evidence.commitment import commit, fingerprint_of_arrays, opens
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.process import DiscreteGaussianVector, Sequence
 
-__all__ = ["certificate_of_fit", "certificate_of_run", "is_data_of_fit", "not_private_because"]
-
 _SEEDED = "the noise is seeded, so anybody who knows the seed can subtract it"
 
 

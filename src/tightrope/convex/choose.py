@@ -33,20 +33,6 @@ from tightrope.convex.public import shrinkage
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray, check_count, check_positive
 
-__all__ = [
-    "Expected",
-    "CLASSIFICATION",
-    "REGRESSION",
-    "Candidate",
-    "Facts",
-    "Options",
-    "ALGORITHMS",
-    "build",
-    "candidates",
-    "cyclic_noise",
-    "regularisation",
-]
-
 _FEWEST, _MOST = 4, 250
 _CYCLE, _EPOCHS = 10, 20  # hidden-state cyclic descent: batches in an epoch, epochs
 _POISSON_RATE, _POISSON_PASSES = 0.05, 20

@@ -34,9 +34,6 @@ from tightrope.process import (
     UserLevel,
 )
 
-__all__ = ["Whole", "Shared", "moved_by", "whole_scale", "noisy", "shared", "whole_of", "check_fit"]
-__all__ += ["budget_of", "norm_release", "released_norm"]
-
 Whole = NDArray[np.int64]
 _BELOW = 1.0 - 1e-9  # of mu: room for the last digits of a calibrated fit
 _CLOSE = 1e-4  # to the most mu that meets the budget

@@ -11,8 +11,6 @@ import numpy as np
 from tightrope.entropy import Words, open_stream
 from tightrope.validate import FloatArray
 
-__all__ = ["Entropy", "normal_from_words"]
-
 
 @final
 class Entropy:

@@ -27,21 +27,6 @@ import scipy.sparse as sp
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = [
-    "GRID",
-    "Features",
-    "CarriedTotal",
-    "canonical",
-    "check_finite",
-    "checked_size",
-    "gridded",
-    "row_dots",
-    "row_squares",
-    "scores",
-    "weights_error",
-    "wide",
-]
-
 Features: TypeAlias = "FloatArray | sp.csr_array"  # one row for each record
 
 GRID = 34  # rows are whole multiples of 2^-34

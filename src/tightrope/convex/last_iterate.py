@@ -26,8 +26,6 @@ from tightrope.process import Adjacency
 from tightrope.process.convex import CyclicSGD, NoisyGradientDescent, SkipSGD, StopSGD
 from tightrope.validate import FloatArray
 
-__all__ = ["LastIterateDescent", "CyclicDescent", "SkipDescent", "StopDescent"]
-
 
 @dataclass(frozen=True)
 class _Hidden:

@@ -31,8 +31,6 @@ from tightrope.ledger.spending import reserved
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_non_negative
 
-__all__ = ["Plan", "Learned", "plan", "learn", "facts_of", "check_promise", "continued"]
-
 
 @final
 @dataclass(frozen=True)

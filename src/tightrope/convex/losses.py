@@ -29,9 +29,6 @@ from scipy.special import expit, log_softmax, softmax
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray, check_count, check_positive, check_real
 
-__all__ = ["Loss", "Logistic", "Squared", "Huber", "SmoothedHinge", "MultinomialLogistic"]
-__all__ += ["OneVersusRest"]
-
 
 class Loss(Protocol):
     """A convex function of the score (one column for each output)."""

@@ -20,8 +20,6 @@ from tightrope.process.adjacency import check_rows
 from tightrope.process.convex import ClippedLoss, ConvexLoss
 from tightrope.validate import FloatArray, check_count
 
-__all__ = ["Problem", "check_two", "public_count"]
-
 
 def public_count(adjacency: Adjacency, declared: int | None, present: int) -> int:
     """The public number of rows: that of the rows, or one that is declared where it is private."""

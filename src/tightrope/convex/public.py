@@ -23,8 +23,6 @@ from tightrope.convex.problem import Problem
 from tightrope.convex.rows import Data, Scaling
 from tightrope.validate import FloatArray
 
-__all__ = ["PublicRows", "with_public_centre", "public_solution", "shrinkage", "digest"]
-
 _STEPS = 500
 _LEAST_SPREAD = 0.1
 

@@ -18,8 +18,6 @@ from tightrope.convex.rows import PIECE, Data
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = ["Keys", "row_keys", "keys_of", "refuse_overlap"]
-
 Keys = NDArray[np.uint64]
 
 _SEED = secrets.randbits(128)

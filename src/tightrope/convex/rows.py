@@ -29,9 +29,6 @@ from tightrope.convex.exact import Features
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = ["INTERCEPT", "PIECE", "Scaling", "Block", "Data", "ArrayData", "StreamData", "SizeOnly"]
-__all__ += ["Part", "SummedElsewhere", "WatchedData"]
-
 # Constants beside rows of norm 1, chosen on public tables: they cost 12 % and 4 % of sensitivity.
 INTERCEPT, CENTRED_INTERCEPT = 0.5, 0.3
 SAFETY = 1.0 - 1e-6

@@ -36,8 +36,6 @@ from tightrope.correlated.workloads import (
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.validate import FloatArray, check_count
 
-__all__ = ["best_banded", "best_inverse", "best_buffers", "best_matrix", "error_of", "ONCE"]
-
 ONCE = Separated(1, 1)
 _MOST_MATRIX = 1024  # steps
 _OPTIONS: dict[str, Any] = {"maxiter": 200, "maxfun": 300, "ftol": 1e-11, "gtol": 1e-7}

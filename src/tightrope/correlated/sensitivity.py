@@ -34,8 +34,6 @@ from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
-__all__ = ["Separated", "Cycle", "OnceAnEpoch", "Pattern", "sensitivity", "column_norms"]
-
 _MOST_STEPS = 4096  # of the general bound, whose work grows with their square
 _MOST_WORK = 1e9
 _NEAR = 1e-9

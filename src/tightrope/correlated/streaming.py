@@ -33,8 +33,6 @@ from tightrope.correlated.strategies import (
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray, check_count
 
-__all__ = ["Stream", "taps", "multiply"]
-
 
 def taps(strategy: Strategy, step: int) -> tuple[float, ...] | None:
     """The noise of a step (from 0) as weights of its own draw, the one before, and so on.

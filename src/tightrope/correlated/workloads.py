@@ -16,8 +16,6 @@ from tightrope.correlated.strategies import Strategy, ToeplitzStrategy
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray, check_non_negative, check_real
 
-__all__ = ["Workload", "PREFIX_SUMS", "noise_left", "root_mean_square"]
-
 
 @final
 @dataclass(frozen=True)

@@ -24,8 +24,6 @@ from tightrope.ledger.spending import reserved
 from tightrope.process.adjacency import check_rows
 from tightrope.validate import FloatArray, default_delta
 
-__all__ = ["PrivateAdditiveClassifier", "PrivateAdditiveRegressor"]
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _PrivateAdditive(BaseEstimator):  # type: ignore[misc]

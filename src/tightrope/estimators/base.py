@@ -51,8 +51,6 @@ from tightrope.validate import (
     default_delta,
 )
 
-__all__ = ["PrivateLinearModel"]
-
 _SMALLEST_NORM, _LARGEST_NORM = 1e-30, 1e30
 _NORM_SHARE = 0.05  # of mu^2, for data_norm="auto"
 

@@ -25,9 +25,6 @@ from tightrope.errors import InvalidInput
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.validate import FloatArray
 
-__all__ = ["DeclaredLabels", "Probabilities", "PrivateLogisticRegression", "PrivateLinearSVC"]
-
-
 _MOST_LABELS = 20  # of those that occur: more look like values that tell people apart
 
 

@@ -30,8 +30,6 @@ from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Adjacency
 from tightrope.validate import warn
 
-__all__ = ["FitsAddUp", "LEDGER", "FitLedger"]
-
 _KEPT_ROWS, _KEPT_FITS, _COLUMNS = 4096, 512, 128  # 16 MB at most
 
 

@@ -14,8 +14,6 @@ from tightrope.errors import InvalidInput
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.validate import FloatArray, check_positive
 
-__all__ = ["PrivateLinearRegression", "PrivateRidge"]
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]

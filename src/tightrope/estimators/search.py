@@ -28,8 +28,6 @@ from tightrope.process.adjacency import check_adjacency
 from tightrope.search import PoissonTrials
 from tightrope.validate import check_positive, check_real, default_delta
 
-__all__ = ["PrivateSearch"]
-
 # What the promise is about: no candidate may set it.
 _PROMISE = (
     "epsilon",

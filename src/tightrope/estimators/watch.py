@@ -32,10 +32,6 @@ from tightrope.guarantee.selection import selection_guarantee
 from tightrope.numerics.rounding import rounded_up
 from tightrope.validate import check_count, warn, warn_if_it_promises_nothing
 
-__all__ = ["TransformerNotPrivate", "SeededByOthers", "FitElsewhere", "ReadOffTheRows", "learns"]
-__all__ += ["LearnsFromPredictions", "TuningCostsPrivacy", "tell", "tell_of_prediction"]
-__all__ += ["tuning_cost"]
-
 
 class TransformerNotPrivate(UserWarning):
     """Something before a private estimator learns from the private rows without noise."""

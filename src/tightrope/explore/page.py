@@ -31,9 +31,6 @@ from tightrope.report.account_view import certified_view, finding_view
 from tightrope.report.views import sweep_view
 from tightrope.serving import local_app
 
-__all__ = ["ANSWERS", "setting_of", "explore_app"]
-
-
 _LINES, _POINTS, _EPOCHS = 16, 80, 8
 _NAMES = tuple(field.name for field in fields(Setting) if field.name != "group")
 _STEEPEST = 700.0  # e to a larger power is no float; leaving such lines out is safe

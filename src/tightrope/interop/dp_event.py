@@ -58,9 +58,6 @@ from tightrope.validate import (
     check_probability,
 )
 
-__all__ = ["FIELDS", "Event", "looks_like_event", "process_of", "leaves"]
-
-
 # Every event of dp_accounting's main branch in 2026, with its fields; version 0.6 has fewer.
 FIELDS: dict[str, tuple[str, ...]] = {
     "NoOpDpEvent": (),

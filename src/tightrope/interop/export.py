@@ -39,8 +39,6 @@ from tightrope.process import (
 )
 from tightrope.process.sampling import AbstractSampling
 
-__all__ = ["to_dp_event"]
-
 _MODULE = "dp_accounting.dp_event"
 _EPOCHS = (BallsInBinsSampling, RandomAllocationSampling)
 

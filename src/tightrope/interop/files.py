@@ -22,8 +22,6 @@ from tightrope.interop.setting import UNSAID, Setting, unknown
 from tightrope.process.codec import from_json
 from tightrope.validate import check_count, check_delta
 
-__all__ = ["read"]
-
 _KEYS = [field.name for field in fields(Setting)]
 _NOTHING = Setting()
 _MOST_BYTES = 64_000_000

@@ -14,9 +14,6 @@ from tightrope.interop.setting import UNSAID, SamplingName, Setting, build_sampl
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.validate import check_count, check_non_negative, check_positive
 
-__all__ = ["opacus", "dp_accounting", "tf_privacy", "jax_privacy"]
-
-
 Data = Mapping[str, Any]
 
 

@@ -19,8 +19,6 @@ from tightrope.process import (
 )
 from tightrope.validate import check_delta
 
-__all__ = ["Reading", "neighbours_of", "need", "in_order", "claims_of"]
-
 _MANY = 1000  # parts: more are analysed as a schedule
 _THEIRS = {
     "add-or-remove-one": Adjacency.ADD_OR_REMOVE,

@@ -39,9 +39,6 @@ from tightrope.validate import (
     no_promise,
 )
 
-__all__ = ["parse_number", "SamplingName", "Setting", "Level", "build_sampling", "choice"]
-__all__ += ["level_of", "unknown"]
-
 
 def parse_number(given: object, name: str) -> float:
     """A number as written by people; what is not finite is left to the checks of its range."""

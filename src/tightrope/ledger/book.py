@@ -31,9 +31,6 @@ from tightrope.process import NoisySGD, Process, UserLevel
 from tightrope.process.codec import from_json, to_json
 from tightrope.validate import check_count, check_real
 
-__all__ = ["what_would_fit", "steps_that_fit", "noise_that_fits", "Book"]
-
-
 _MOST_HUNDREDTHS = 10**6  # no more noise than 10,000 is proposed
 _MOST_STEPS = 2**40
 _MOST_TIMES = 1e12

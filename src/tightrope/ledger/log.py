@@ -20,9 +20,6 @@ from typing import Any, NamedTuple, final
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["LogEntry", "Head", "Sign", "START", "next_entry", "canonical", "is_next", "Heads"]
-
-
 # Makes a signature of a head's bytes, and says whether one is genuine (tightrope.evidence).
 Sign = Callable[[bytes], str]
 

@@ -32,8 +32,6 @@ from tightrope.ledger.reservation import Charge
 from tightrope.ledger.terms import IN_ADVANCE, Terms, Total
 from tightrope.process import Process, parts_of
 
-__all__ = ["meter_of", "with_orders"]
-
 _UP, _DOWN = 1.0 + 1e-12, 1.0 - 1e-12
 _FINE = (1.0 + np.geomspace(0.1, 400.0, 120)).tolist()
 _AROUND = (0.4, 0.55, 0.75, 1.4)  # of the best order less 1

@@ -20,8 +20,6 @@ from tightrope.ledger.store import Store
 from tightrope.ledger.terms import Terms, check_name, skeleton
 from tightrope.process import Process
 
-__all__ = ["BudgetLedger"]
-
 
 @final
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from typing import Any, NamedTuple, final
 from tightrope.process import CorrelatedSGD, NoisySGD, Process, UserLevel
 from tightrope.process.composite import MEMORYLESS
 
-__all__ = ["Charge", "Reservation", "piece_of", "pieces_of"]
-
 
 @final
 class Charge(NamedTuple):

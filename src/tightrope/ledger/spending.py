@@ -20,8 +20,6 @@ from tightrope.guarantee.base import Guarantee
 from tightrope.ledger import open_ledger
 from tightrope.process import DeclaredRenyi
 
-__all__ = ["spending", "reserved", "in_force", "check_private"]
-
 Place = tuple[Any, str]
 _HERE: ContextVar[Place | None] = ContextVar("tightrope ledger", default=None)
 _COVERED: ContextVar[bool] = ContextVar("inside a reservation", default=False)

@@ -37,8 +37,6 @@ from tightrope.entropy import here
 from tightrope.errors import InvalidInput
 from tightrope.ledger.log import Head, LogEntry
 
-__all__ = ["upgrade", "Store", "shown", "ROLES", "grant_roles"]
-
 
 def _config() -> Config:
     config = Config()

@@ -14,8 +14,6 @@ from tightrope.process import Adjacency, Process, StoppedAtWill, UserLevel
 from tightrope.process.adjacency import check_adjacency, unit_name
 from tightrope.validate import check_count, check_order, check_real
 
-__all__ = ["Total", "Terms", "ALONG_THE_WAY", "IN_ADVANCE", "check_name", "skeleton"]
-
 # How the releases are chosen: by looking at earlier ones, or without.
 ALONG_THE_WAY, IN_ADVANCE = "along the way", "in advance"
 EVERYBODY = "*"

@@ -20,9 +20,6 @@ from tightrope.process.codec import to_json
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-__all__ = ["standing_view", "standings", "history_view", "forecast_view", "export_view"]
-__all__ += ["page_app"]
-
 
 _MOST_REPEATS = 10_000
 _DAY_S = 86400.0

@@ -30,10 +30,6 @@ from tightrope.report.words import answer_words, claim_words, poisson_claim
 from tightrope.theorems.epochs import least_epsilon
 from tightrope.validate import check_epsilon, no_promise
 
-__all__ = ["account_view", "finding_view", "interval_view", "number", "opinion", "said_view"]
-__all__ += ["level_for", "remarks_on"]
-
-
 SCHEMA = "tightrope.account/1"
 
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import final
 
-__all__ = ["Block", "Heading", "Text", "Callout", "Bullets", "FactList", "TableBlock", "Figure"]
-__all__ += ["as_html", "as_markdown"]
-
 
 @final
 @dataclass(frozen=True)

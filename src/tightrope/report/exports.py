@@ -18,9 +18,6 @@ from tightrope.report.blocks import Bullets, Heading, TableBlock, Text, as_markd
 from tightrope.report.page import UNSAID, Page
 from tightrope.report.words import headline, meaning
 
-__all__ = ["record_of", "missing", "as_yaml", "evaluation_sheet", "model_card"]
-
-
 # What the registry requires of every record (deployments-schema.yaml), by place.
 _BASIC = ["name", "data_curators", "intended_use", "data_product_type", "data_product_region"]
 _BASIC += ["description", "publication_date"]

@@ -42,8 +42,6 @@ from tightrope.report.blocks import (
 )
 from tightrope.report.words import headline, meaning, what_would_change
 
-__all__ = ["Page", "page_of", "html_page", "markdown_page"]
-
 
 @final
 @dataclass(frozen=True)

@@ -26,8 +26,6 @@ from tightrope.target import Target
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["people", "tradeoff", "profile", "history", "noise_left"]
-
 _INK = "#123456"  # drawn with it, then replaced by the page's own text colour
 _COLUMNS, _CELL = 50, 10
 _WIDTH, _HEIGHT = 6.0, 3.8

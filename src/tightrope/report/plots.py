@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from tightrope.choosing import Choice
     from tightrope.guarantee.estimate import Estimate
 
-__all__ = ["STYLE", "best_attack", "account_plot", "compare_plot", "sweep_plot", "roc_plot"]
-__all__ += ["profile_axes", "correlated_plot", "noise_axes"]
-
 
 POINTS = 200
 STYLE = "steps-pre"  # drawn between two points is the value at the right one, the larger

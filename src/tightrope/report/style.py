@@ -11,8 +11,6 @@ from typing import Any, Literal
 from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.files import write_bytes
 
-__all__ = ["COLOURS", "figure", "save"]
-
 # Okabe-Ito: distinct for people with any common colour-vision deficiency
 COLOURS = {
     "exact": "#009E73",

@@ -40,9 +40,6 @@ from tightrope.theorems.catalog import ANALYSES, Analysis
 if TYPE_CHECKING:
     from tightrope.choosing import Candidate, Choice
 
-__all__ = ["calibrate_view", "compose_view", "together", "renyi_view", "guarantee_view"]
-__all__ += ["to_renyi_view", "sweep_view", "OVER", "correlated_view"]
-
 
 _OLDER = ("improved-moments", "moments", "clt")
 

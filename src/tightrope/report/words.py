@@ -21,10 +21,6 @@ from tightrope.process import (
 )
 from tightrope.theorems.catalog import ANALYSES
 
-__all__ = ["answer_words", "poisson_claim", "claim_words", "PEOPLE", "found_of", "headline"]
-__all__ += ["meaning", "what_would_change"]
-
-
 _EXACT = tuple(analysis for analysis in ANALYSES if analysis.key == "exact")
 _BATCHES = {
     FixedSizeSampling: "batches of fixed size",

@@ -32,8 +32,6 @@ from tightrope.tables.schema import (
 )
 from tightrope.validate import FloatArray
 
-__all__ = ["Chunk", "Books", "cells_of", "kept_of_each", "counts_of_texts", "relisted", "COUNTS"]
-
 Books = dict[str, dict[str, int]]  # of each column: the number of each text
 COUNTS = 0  # the place of the column that says whether a row counts
 _PLAIN = (str, int, float, bool)

@@ -20,8 +20,6 @@ from tightrope.tables.cells import COUNTS
 from tightrope.tables.schema import Category, TableSchema
 from tightrope.validate import FloatArray
 
-__all__ = ["NumberCode", "CategoryCode", "Code", "Design"]
-
 
 class Code(Protocol):
     """How one column enters a row; `most` bounds the squared length of its entries."""

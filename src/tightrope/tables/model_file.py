@@ -27,8 +27,6 @@ from tightrope.tables.pipeline import PrivatePipeline
 from tightrope.tables.schema import TableSchema
 from tightrope.validate import FloatArray
 
-__all__ = ["MODELS", "FORM", "as_data", "from_data", "write_model", "read_model"]
-
 FORM = "tightrope.table.model/1"
 MODELS: dict[str, Any] = {
     "logistic": PrivateLogisticRegression,

@@ -27,8 +27,6 @@ from tightrope.tables.schema import TableSchema
 from tightrope.tables.sources import open_source
 from tightrope.validate import FloatArray
 
-__all__ = ["DaskRows", "is_of_dask"]
-
 
 def is_of_dask(data: Any) -> bool:
     """Is this a frame or an array of Dask?"""

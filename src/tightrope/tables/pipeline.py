@@ -34,8 +34,6 @@ from tightrope.tables.schema import Number, TableSchema
 from tightrope.tables.sources import open_source
 from tightrope.validate import FloatArray, check_real, default_delta
 
-__all__ = ["PrivatePipeline"]
-
 _TAIL = 0.1  # of delta, for categories that are shown though one record alone has them
 
 

@@ -35,8 +35,6 @@ from tightrope.tables.schema import Category, Date, Flag, Number, TableSchema, d
 from tightrope.theorems.discrete_gaussian import chance_alone
 from tightrope.validate import FloatArray
 
-__all__ = ["Cells", "Preparation", "prepared", "released", "number_code", "edges_between"]
-
 LEAST, MOST = -20, 40  # powers of two between which numbers without bounds are told apart
 _EDGES = np.concatenate(
     [-(2.0 ** np.arange(MOST, LEAST - 1, -1)), 2.0 ** np.arange(LEAST, MOST + 1)]

@@ -27,8 +27,6 @@ from tightrope.tables.schema import Number, TableSchema
 from tightrope.tables.sources import CHUNK, Raw
 from tightrope.validate import FloatArray
 
-__all__ = ["MEMORY", "Rows", "read_rows", "room_for", "target_cells", "encoded_targets"]
-
 MEMORY = 1 << 29  # bytes of cells, and again of encoded rows, that are kept in memory
 
 

@@ -19,8 +19,6 @@ from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.files import printable, read_most, why_unread, write_text
 from tightrope.validate import check_count, check_real
 
-__all__ = ["Number", "Category", "Flag", "Date", "Ignored", "Column", "TableSchema", "day_of"]
-
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "NaT", "<NA>")
 _MOST_BYTES, _MOST_VALUES = 10_000_000, 100_000
 _FIRST_DAY, _LAST_DAY = "1900-01-01", "2100-01-01"

@@ -27,8 +27,6 @@ from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.files import open_ordinary, printable, why_unread
 from tightrope.tables.schema import TableSchema
 
-__all__ = ["open_source", "names_of", "Raw"]
-
 Raw: TypeAlias = Mapping[str, Any]
 CHUNK = 1 << 16  # rows
 _DELIMITERS = (",", ";", "\t", "|")

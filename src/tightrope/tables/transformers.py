@@ -36,16 +36,6 @@ from tightrope.tables.rows import Rows, read_rows
 from tightrope.tables.schema import Category, Number, TableSchema, text_of
 from tightrope.validate import check_real, default_delta
 
-__all__ = [
-    "PrivateScaler",
-    "PrivateStandardScaler",
-    "PrivateOneHotEncoder",
-    "PrivateImputer",
-    "account_of",
-    "certificate_of",
-    "share_budget",
-]
-
 _TAIL = 0.1  # of delta, for categories that one record alone has
 _STEPS = 1 << 20  # of the grid on which sums of values are whole numbers
 

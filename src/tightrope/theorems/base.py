@@ -23,9 +23,6 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.process import Adjacency, NoisySGD, Process
 
-__all__ = ["Source", "Theorem", "Proved", "Estimated", "Refusal", "foreign", "other_neighbours"]
-__all__ += ["ONE_RECORD", "PRESENCE", "REPLACED"]
-
 # It is about other processes; a condition fails; or only the neighbours do (checked last).
 Kind = Literal["foreign", "condition", "neighbours"]
 

@@ -70,8 +70,6 @@ from tightrope.theorems.selection import (
     RepeatAndSelectTheorem,
 )
 
-__all__ = ["Analysis", "ANALYSES", "THEOREMS"]
-
 
 @final
 @dataclass(frozen=True)

@@ -28,8 +28,6 @@ from tightrope.train.ranks import (
     total_over_ranks,
 )
 
-__all__ = ["MODES", "Arithmetic", "Totals", "bounded", "totals_for"]
-
 MODES = {
     "bounded": "sums in floating point; a proved bound on their rounding is charged as sensitivity",
     "strict": "one example at a time, whole numbers added, discrete Gaussian noise: no rounding",

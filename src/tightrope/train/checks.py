@@ -24,19 +24,6 @@ from tightrope.train.clip import Clip
 from tightrope.train.samplers import AbstractSampler
 from tightrope.train.spending import Budget
 
-__all__ = [
-    "Several",
-    "StandardConv2d",
-    "as_one_optimizer",
-    "check_no_modes",
-    "check_parts",
-    "check_trains",
-    "checked_schedules",
-    "fix",
-    "groups_of",
-    "standardised",
-]
-
 _GROUPS = 32  # at most so many, as in Wu and He 2018
 _LEAST = 1e-4  # added to the square of a channel's norm
 _CHANNELS = 4  # at least so many in a group, where the layer has them

@@ -23,8 +23,6 @@ from tightrope.errors import InvalidInput
 if TYPE_CHECKING:
     from tightrope.train.gradients.batch import ClippedBatch
 
-__all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip", "AdaptiveClip", "factors_of"]
-
 # A norm computed in float32 may lie below the true one by at most this fraction: a square is a sum
 # of at most 8192 rounded squares in one chain (4096 each for the two sides of an outer product),
 # then of at most 1024 tiles and 2048 parameters; square root, division and the product with the

@@ -36,8 +36,6 @@ from tightrope.train.gradients.rounding import exact_products, no_autocast
 from tightrope.train.noise import GaussianNoise, in_groups, unpack
 from tightrope.validate import FloatArray, check_non_negative
 
-__all__ = ["CorrelatedNoise"]
-
 _MOST_SCALE = 1e3  # of noise beside its draws: float32 then keeps four digits of a draw
 
 

@@ -31,18 +31,6 @@ from tightrope.errors import InvalidInput
 from tightrope.evidence.commitment import opens
 from tightrope.validate import check_count
 
-__all__ = [
-    "Arguments",
-    "Group",
-    "LoaderSettings",
-    "Records",
-    "arrays_of",
-    "is_data_of",
-    "loader_settings",
-    "shape_of",
-    "to_device",
-]
-
 Indices = NDArray[np.int64]
 Arguments = tuple[Any, ...]  # what a loss takes after the model, tensors with a row for each record
 _AT_ONCE = 2**24  # bytes hashed at a time, so that memory-mapped arrays are streamed

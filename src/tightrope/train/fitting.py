@@ -38,18 +38,6 @@ from tightrope.validate import check_count
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun, Step
 
-__all__ = [
-    "Average",
-    "Evaluation",
-    "Logger",
-    "Outcome",
-    "accuracy",
-    "evaluate",
-    "fit",
-    "in_evaluation_mode",
-    "settle",
-]
-
 _LOGGED = 50  # about so many times epsilon is logged where nothing else is
 _SECONDS = 2.0  # between two epsilons on the bar
 _KEY = "average"

@@ -53,8 +53,6 @@ from tightrope.train.record import certificate_of, name_of, resume_isolation, st
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun
 
-__all__ = ["RunFolder"]
-
 
 class Stateful(Protocol):
     """Something of the user's that must be stored too, for example a schedule."""

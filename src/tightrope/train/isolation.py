@@ -35,8 +35,6 @@ from tightrope.train.program.proof import draws_at_random
 from tightrope.train.ranks import in_parts, total_over_ranks
 from tightrope.validate import check_count
 
-__all__ = ["TIERS", "Isolated", "Isolation", "fixed_size", "isolate", "modules_of"]
-
 _LARGEST = 8192  # rows at a time if the user sets no limit
 _OVERHEAD = 8.0  # a run of the program costs about as much as so many more rows
 TIERS = ("proved", "vmap", "one at a time")

@@ -39,20 +39,6 @@ from tightrope.theorems.discrete_gaussian import discrete_scale
 from tightrope.train.gradients.forms import scratch, scratch_scope
 from tightrope.validate import check_non_negative
 
-__all__ = [
-    "BOUND",
-    "DiscreteGaussianNoise",
-    "GaussianNoise",
-    "Noise",
-    "as_values",
-    "in_groups",
-    "neighbours",
-    "on_grid",
-    "unit",
-    "unpack",
-    "within_bound",
-]
-
 # State of PyTorch's CPU generator in words: seed and counters, then 624 of the Mersenne twister.
 _FIRST_WORD, _WORDS = 3, 624
 # Sums that get their draws at once: 32 MiB of float32, twice as much of float64. On a processor

@@ -20,15 +20,6 @@ from tightrope.train.private import private
 from tightrope.train.run import PrivateRun
 from tightrope.validate import check_non_negative, check_positive
 
-__all__ = [
-    "CorrectedAdam",
-    "EachParameter",
-    "noisy_adagrad",
-    "noisy_adam",
-    "noisy_adamw",
-    "noisy_sgd",
-]
-
 Loss = Callable[..., Any]
 _SHARE = 0.01  # of the noise's variance: the floor of CorrectedAdam
 

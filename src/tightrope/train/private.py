@@ -25,8 +25,6 @@ from tightrope.validate import (
     warn_if_it_promises_nothing,
 )
 
-__all__ = ["Trainer", "length_of", "poisson_sampler", "private"]
-
 
 def private(
     model: nn.Module,

@@ -80,8 +80,6 @@ from tightrope.validate import check_count, check_delta, check_positive
 if TYPE_CHECKING:
     from tightrope.train.folder import RunFolder
 
-__all__ = ["Epoch", "PrivateRun", "Sensitive", "Step"]
-
 
 @final
 @dataclass(frozen=True)

@@ -31,8 +31,6 @@ from tightrope.train.gradients.rounding import full_precision
 from tightrope.train.noise import Noise
 from tightrope.train.ranks import is_cut, local, rank_and_size
 
-__all__ = ["shard", "whole_weights"]
-
 # Older versions of torch have other names for them.
 _all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tightrope.ledger.office import BudgetLedger
     from tightrope.ledger.reservation import Reservation
 
-__all__ = ["Budget", "Claim", "Ledger", "Length", "Reserved", "least_noise", "noise_for"]
-
 LONGEST_RUN = 2**40  # steps; an infinite allowance is reported as this number
 _BLOCKS = 100  # announcements of one run, about
 

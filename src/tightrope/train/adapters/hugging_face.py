@@ -35,8 +35,6 @@ from tightrope.train.fitting import in_evaluation_mode, settle
 from tightrope.train.private import length_of, poisson_sampler, private
 from tightrope.train.run import PrivateRun, Step
 
-__all__ = ["PrivateTrainer", "losses_of"]
-
 _NO_LIMIT = 10**6  # tokenizers without a longest sequence give a number far above
 _KEPT = ("log_history", "best_metric", "best_global_step", "best_model_checkpoint")
 _REFUSED = {

@@ -35,8 +35,6 @@ from tightrope.train.fitting import settle
 from tightrope.train.private import private
 from tightrope.train.run import PrivateRun
 
-__all__ = ["PrivateModule"]
-
 
 class PrivateModule(lightning.LightningModule):
     """A LightningModule whose steps are private; define `losses(batch)`, one loss per example."""

@@ -20,8 +20,6 @@ from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.check import Check, yours
 from tightrope.train.program import Mixes, NotCaptured, Unknown, capture, digest, load, prove
 
-__all__ = ["ProgramDiagnosis", "check_program", "program_checks"]
-
 _MEANING = {
     "proved": "each loss depends on its own example alone, and so does its gradient",
     "mixes": "a loss may depend on more than its own example, so no clip bounds what one record "

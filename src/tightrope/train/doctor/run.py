@@ -43,8 +43,6 @@ from tightrope.train.run import PrivateRun
 from tightrope.train.spending import Length
 from tightrope.validate import check_count, check_probability
 
-__all__ = ["check_run"]
-
 DIVISOR, CLIP = "public divisor", "clip bound"
 ROUNDING = 1e-2  # relative: parameters in half precision round their gradients
 

@@ -29,16 +29,6 @@ from tightrope.train.program.capture import flatten
 from tightrope.train.program.lines import line_of_error
 from tightrope.train.ranks import is_part
 
-__all__ = [
-    "COMPARED",
-    "ConstantDraws",
-    "FloatForHalf",
-    "check_mapped",
-    "check_runs",
-    "compare",
-    "made_data",
-]
-
 aten = torch.ops.aten
 COMPARED = 3  # rows
 _ROUNDING = 2e-3  # by which sums of one program may differ

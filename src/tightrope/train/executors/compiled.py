@@ -23,8 +23,6 @@ from tightrope.train.gradients.rounding import no_autocast, plain_only
 from tightrope.train.gradients.sums import ClippedSums, Passed
 from tightrope.train.program.capture import Program
 
-__all__ = ["Compiled", "TracedPasses", "rewrite"]
-
 aten = torch.ops.aten
 # Outputs may lie in memory as the compiler likes best: every form reads strides.
 _OPTIONS = {"keep_output_stride": False}

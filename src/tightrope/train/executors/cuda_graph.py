@@ -26,8 +26,6 @@ from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.sums import losses_of
 from tightrope.train.program.capture import Program
 
-__all__ = ["CudaGraph", "record"]
-
 T = TypeVar("T")
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # of the allocator
 _WARM_UPS = 3

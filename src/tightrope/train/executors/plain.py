@@ -15,8 +15,6 @@ from tightrope.train.gradients.rounding import no_autocast
 from tightrope.train.gradients.sums import ClippedSums, Passed, losses_of
 from tightrope.train.program.capture import Program, leaves_of
 
-__all__ = ["Parameters", "Plain", "filled_up", "flat", "nothing", "tensors_in"]
-
 # Those that are trained; by the name of the loss that trains them where there are several.
 Parameters = Sequence[nn.Parameter] | Mapping[str, Sequence[nn.Parameter]]
 

@@ -27,8 +27,6 @@ from tightrope.train.program.capture import Program
 from tightrope.train.ranks import local
 from tightrope.train.sharding import gather, most_over_ranks, reduce_to_part
 
-__all__ = ["Sharded", "gather_before_use", "in_step"]
-
 aten = torch.ops.aten
 _FAR = 40  # operators between two uses of a weight that are worth a second gathering
 # What is made of one weight alone as quickly as it is read: done again after each gathering.

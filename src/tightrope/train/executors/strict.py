@@ -28,8 +28,6 @@ from tightrope.train.gradients.sums import ClippedSums, losses_of
 from tightrope.train.noise import BOUND, on_grid
 from tightrope.train.program.capture import Program
 
-__all__ = ["ROWS", "Strict", "Deterministic", "own_draws"]
-
 ROWS = 2  # for which its program is captured and proved: a program of one row proves nothing
 
 

@@ -25,8 +25,6 @@ from tightrope.train.gradients.rounding import full_precision, no_autocast
 from tightrope.train.program.capture import flatten
 from tightrope.train.program.labels import NotCaptured
 
-__all__ = ["Mapped", "add_parts", "OneAtATime", "gradients_of_one"]
-
 aten = torch.ops.aten
 _MOST = 2**26  # values of written-out gradients at a time
 

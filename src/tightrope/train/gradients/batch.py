@@ -41,18 +41,6 @@ from tightrope.train.gradients.outer import (
 )
 from tightrope.train.gradients.rounding import exact_products, full_precision, gamma
 
-__all__ = [
-    "Bundle",
-    "ClippedBatch",
-    "Factors",
-    "TiedTable",
-    "combine",
-    "empty_batch",
-    "sum_of_forms",
-    "take_bundles",
-    "transposed",
-]
-
 _MOST_IN_FLOAT32 = 2048  # parameters whose squares may be added in float32, see clip.NORM_ERROR
 
 

@@ -42,8 +42,6 @@ from tightrope.train.gradients.rounding import full_precision, usable
 if TYPE_CHECKING:
     from tightrope.train.gradients.product_kernels import Operands
 
-__all__ = ["Convolution", "Patches", "in_order"]
-
 # From so many on the gradients are small beside what they are made from.
 _MANY_POSITIONS = 512
 _FEW_POSITIONS = 16  # up to which a depthwise convolution is faster channels last

@@ -24,26 +24,6 @@ from torch.nn import functional
 
 from tightrope.train.gradients.rounding import TINY, exact_products, full_precision, usable
 
-__all__ = [
-    "Dense",
-    "Form",
-    "TableRows",
-    "blocked_squares",
-    "chained_product",
-    "chained_total",
-    "evenly",
-    "inside_product",
-    "keep_freed_memory",
-    "scratch",
-    "scratch_scope",
-    "short_squares",
-    "slices",
-    "sum_of_parts",
-    "together",
-    "without_memory",
-    "zero_examples",
-]
-
 _BLOCK = 4096  # squares in one chain, see clip.NORM_ERROR
 
 

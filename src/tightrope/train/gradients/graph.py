@@ -13,19 +13,6 @@ from torch.utils import _pytree as pytree  # no public name for it yet
 from tightrope.train.program.labels import Unknown
 from tightrope.train.program.text import Place, Program
 
-__all__ = [
-    "RESHAPES",
-    "check_outputs",
-    "copy_node",
-    "flat_function",
-    "inputs_for",
-    "is_complex",
-    "is_floating",
-    "needed_for",
-    "number_of",
-    "step_back",
-]
-
 aten = torch.ops.aten
 _NOTHING: Mapping[Any, Any] = {}
 

@@ -45,21 +45,6 @@ from tightrope.train.gradients.rounding import (
     usable,
 )
 
-__all__ = [
-    "Outer",
-    "RankOne",
-    "direct_is_cheaper",
-    "formed_twice",
-    "fused",
-    "gram_norms",
-    "gram_squared_norms",
-    "half_gradients_fit",
-    "half_operands",
-    "not_below_zero",
-    "per_example_products",
-    "squared_norms",
-]
-
 # Operations the device does in the time it moves one byte; measured, order of magnitude only.
 # On CUDA the Gram products run in full float32 on purpose (rounding.py).
 _OPERATIONS_PER_BYTE = {"cpu": 2.5, "cuda": 12.0}

@@ -25,8 +25,6 @@ from tightrope.train.gradients.row_kernels import added
 if TYPE_CHECKING:
     from tightrope.train.gradients.convolution import Convolution
 
-__all__ = ["Operands", "images", "readable", "rows", "squares_of", "weighted_sum_of", "written"]
-
 _DESCRIBED = importlib.util.find_spec("triton.tools.tensor_descriptor") is not None
 _PROGRAMS = 1056  # enough of them to keep a large GPU busy
 

@@ -18,8 +18,6 @@ from torch.nn import functional
 from tightrope.errors import InvalidInput
 from tightrope.train.gradients.rounding import no_autocast
 
-__all__ = ["CAPTURED_LAYERS", "recurrence"]
-
 State = tuple[Tensor, ...]
 _AT_A_TIME = 16  # steps
 

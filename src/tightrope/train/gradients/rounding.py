@@ -27,24 +27,6 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-__all__ = [
-    "LARGEST_RHO",
-    "TINY",
-    "exact_layers",
-    "exact_products",
-    "full_precision",
-    "gamma",
-    "longest_chain",
-    "lower_layers",
-    "lower_products",
-    "no_autocast",
-    "no_graph",
-    "plain_only",
-    "precision_of_products",
-    "rho_for",
-    "usable",
-]
-
 UNIT = 2.0**-24
 TINY = 2.0**-126  # squares below it may be lost, one for each value
 LARGEST_RHO = 1e-2

@@ -19,15 +19,6 @@ from tightrope.train.gradients.rounding import TINY, lower_layers
 if TYPE_CHECKING:
     from tightrope.train.gradients.convolution import Convolution
 
-__all__ = [
-    "added",
-    "convolution_gradients",
-    "row_squares",
-    "unfold",
-    "weighted_rows",
-    "written_depthwise",
-]
-
 _PROGRAMS = 528  # enough of them to keep a large GPU busy
 _MOST_SPLITS = 32
 

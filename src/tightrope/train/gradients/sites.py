@@ -32,8 +32,6 @@ from tightrope.train.gradients.rounding import full_precision
 from tightrope.train.program.labels import PUBLIC, Index, Rows, Unknown
 from tightrope.train.program.lines import where
 
-__all__ = ["Recipe", "Recurrent", "Use", "over_examples", "recipe"]
-
 aten = torch.ops.aten
 Kept = tuple[Tensor, ...]
 

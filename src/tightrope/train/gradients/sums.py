@@ -46,8 +46,6 @@ from tightrope.train.gradients.sites import Recipe, Recurrent, Use, over_example
 from tightrope.train.program.capture import Program
 from tightrope.train.program.labels import PUBLIC, Rows, Unknown
 
-__all__ = ["ClippedSums", "Passed", "losses_of", "public_updates"]
-
 aten = torch.ops.aten
 
 

@@ -33,8 +33,6 @@ from tightrope.train.program.lines import Lines, line_of, users_line, where
 if TYPE_CHECKING:
     from tightrope.train.program.proof import Proof
 
-__all__ = ["OWN_SAVED_VALUES", "OwnFunction", "calls", "kept_as_nodes", "trace_own_functions"]
-
 _number = itertools.count()
 calls: dict[Any, _Call] = {}  # those of the loss that was exported last, by their operator
 _thread: int | None = None  # the thread that captures

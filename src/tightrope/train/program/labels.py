@@ -24,22 +24,6 @@ from typing import Any, TypeAlias
 
 from tightrope.errors import InvalidInput
 
-__all__ = [
-    "PUBLIC",
-    "SIZE",
-    "Index",
-    "Label",
-    "Mixes",
-    "NotCaptured",
-    "Refusal",
-    "Rows",
-    "Unknown",
-    "broadcast",
-    "name_of",
-    "reshaped",
-    "without",
-]
-
 PUBLIC, SIZE = "public", "size"
 
 

@@ -17,8 +17,6 @@ from torch import fx
 from torch.fx.traceback import annotate
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Lines", "line_of", "line_of_error", "users_line", "where"]
-
 _HERE = Path(__file__).parent
 # torch, and what stands between the user's program and torch while a loss is captured.
 _BETWEEN = (torch.__path__[0], str(_HERE), str(_HERE.parent / "gradients"), "<")

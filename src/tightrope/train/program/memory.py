@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Memory"]
-
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), type, types.ModuleType)
 _KEEPERS = (dict, list, set, deque, Tensor, np.ndarray)
 _DEEPEST = 6

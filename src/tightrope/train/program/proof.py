@@ -51,8 +51,6 @@ from tightrope.train.program.rules.table import (
 )
 from tightrope.train.program.text import Program, arguments_of
 
-__all__ = ["Call", "Proof", "draws_at_random", "prove"]
-
 
 def prove(program: Program, rows: int) -> dict[fx.Node, Label]:
     """The labels of all nodes, for batches of `rows` examples; raises Mixes or Unknown.

@@ -31,8 +31,6 @@ from tightrope.evidence.files import read_most
 from tightrope.train.program.custom import OwnFunction
 from tightrope.train.program.rules.table import ARITHMETIC, PURE, RULES, SIZES_OF
 
-__all__ = ["Place", "Program", "arguments_of", "digest", "load", "save", "text"]
-
 FORMAT = "tightrope program 1"
 _MOST_BYTES = 1 << 30  # of a stored program
 

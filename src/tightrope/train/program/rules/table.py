@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from tightrope.train.program.labels import Label
     from tightrope.train.program.proof import Call
 
-__all__ = [
-    "ARITHMETIC", "KEEPS_INDEX", "MAKERS", "NEVER", "PURE", "RULES", "SIZES_OF", "Rule", "along",
-    "never", "overloads", "pure", "rule",
-]  # fmt: skip
-
 Rule = Callable[["Call"], "Label"]
 
 RULES: dict[torch._ops.OpOverload, Rule] = {}
