@@ -98,7 +98,7 @@ def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Ite
 def _a_ledger_of_its_own() -> Iterator[None]:
     """Fits of one test are no fits of another."""
     yield
-    module = sys.modules.get("tightrope.estimators.ledger")
+    module = sys.modules.get("tightrope.estimators.repeated_fits")
     if module is not None:
         module.LEDGER._fits.clear()
 

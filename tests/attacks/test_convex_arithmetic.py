@@ -45,7 +45,6 @@ from tightrope.convex.arithmetic import (
     plain_reach,
 )
 from tightrope.convex.centred import moment_sums, sensitivity
-from tightrope.convex.certificate import certificate_of_fit
 from tightrope.convex.entropy import normal_from_words
 from tightrope.convex.exact import (
     GRID,
@@ -56,6 +55,7 @@ from tightrope.convex.exact import (
     scores,
     weights_error,
 )
+from tightrope.convex.fit_certificate import certificate_of_fit
 from tightrope.convex.rows import PIECE, Block
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency

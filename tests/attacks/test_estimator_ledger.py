@@ -40,7 +40,7 @@ from tightrope.estimators import (
     TransformerNotPrivate,
     TuningCostsPrivacy,
 )
-from tightrope.estimators.ledger import LEDGER
+from tightrope.estimators.repeated_fits import LEDGER
 from tightrope.numerics.rounding import rounded_up
 
 

@@ -310,7 +310,7 @@ def test_the_key_on_cuda_fills_seed_and_counter():
     assert max(keys) > 2**60 and max(counters) > 2**58
 
 
-@pytest.mark.filterwarnings("ignore::tightrope.estimators.ledger.FitsAddUp")
+@pytest.mark.filterwarnings("ignore::tightrope.estimators.repeated_fits.FitsAddUp")
 def test_estimators_made_from_one_another_fit_with_other_noise():
     random = np.random.default_rng(0)
     x = random.standard_normal((80, 3))

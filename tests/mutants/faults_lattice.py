@@ -215,19 +215,19 @@ FAULTS = [
         BOUNDS,
     ),
     (
-        "guarantee/loss/lattice/jumps.py::log_jump_sum",
+        "guarantee/loss/lattice/rare_losses.py::log_jump_sum",
         "log_sum_exp(logs + error)",
         "log_sum_exp(logs + error) - 9.0",
         BOUNDS,
     ),
     (
-        "guarantee/loss/lattice/jumps.py::_log_fft_error",
+        "guarantee/loss/lattice/rare_losses.py::_log_fft_error",
         "1.01 * (rounding + fft.error)",
         "1e-3 * (rounding + fft.error)",
         BOUNDS,
     ),
     (
-        "guarantee/loss/lattice/jumps.py::log_jump_sum",
+        "guarantee/loss/lattice/rare_losses.py::log_jump_sum",
         "[slack, rounding, relative]",
         "[slack, rounding]",
         BOUNDS,

@@ -40,7 +40,7 @@ NOISE, BOUNDED = "guarantee/loss/pairs/discrete.py", "guarantee/loss/pairs/lapla
 VECTORS, ALLOCATION = "theorems/discrete_gaussian.py", "theorems/bins.py"
 COUNTS = "tests/unit/theorems/test_thresholded_counts.py"
 THRESHOLDS = "theorems/discrete_gaussian.py"
-LISTED, GIVEN = "theorems/laws.py", "tests/unit/theorems/test_listed_laws.py"
+LISTED, GIVEN = "theorems/listed_laws.py", "tests/unit/theorems/test_listed_laws.py"
 PUBLIC, TRUNCATED = "guarantee/loss/pairs/public.py", "theorems/sampling.py"
 
 ZERO = "tests/unit/theorems/test_zero_out.py::test_"

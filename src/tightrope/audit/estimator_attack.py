@@ -99,7 +99,9 @@ def _fit(
     else:
         extra = np.where(included, own, other)
     all_rows = np.concatenate([np.asarray(features), rows])
-    from tightrope.estimators.ledger import LEDGER  # scikit-learn, for those who audit estimators
+    from tightrope.estimators.repeated_fits import (
+        LEDGER,  # scikit-learn, for those who audit estimators
+    )
 
     with LEDGER.accounted_together():  # fits of an audit are not released
         return copy.deepcopy(estimator).fit(all_rows, np.concatenate([np.asarray(targets), extra]))

@@ -73,11 +73,13 @@ _LAST_ITERATE: dict[str, Any] = {
     "last_iterate": _option(
         "Only the last iterate is released: descent, cyclic, skip, stop or subsampled.", "METHOD"
     ),
-    "smoothness": _option("Of the loss: the largest eigenvalue of its Hessian.", "B"),
-    "strong_convexity": _option("Of the loss: the smallest eigenvalue; 0 if left out.", "M"),
-    "lipschitz": _option("Most of the length of a gradient; 1 if left out.", "L"),
+    "smoothness": _option("Largest eigenvalue of the Hessian of the loss.", "B"),
+    "strong_convexity": _option(
+        "Smallest eigenvalue of the Hessian of the loss; 0 if left out.", "M"
+    ),
+    "lipschitz": _option("Largest gradient norm; 1 if left out.", "L"),
     "step_size": _option("Step size of the method.", "ETA"),
-    "diameter": _option("Of the set that iterates are projected on, if any.", "D"),
+    "diameter": _option("Diameter of the set that iterates are projected on, if any.", "D"),
 }
 _GROUP = _option("Also for this many records that change together (a user's).", "K")
 

@@ -181,7 +181,7 @@ def noisy(sums: Whole, noise_std: float, entropy: Entropy) -> Whole:
     """Whole sums with Gaussian noise that was rounded to whole numbers."""
     if not noise_std <= _LARGEST_NOISE:
         raise InvalidInput(
-            "So small a budget needs more noise than is added to whole numbers here. Take a larger "
+            "This budget needs more noise in whole numbers than is supported. Take a larger "
             "epsilon or delta, fewer rounds, or fewer columns."
         )
     noise = np.floor(noise_std * entropy.normal(sums.shape) + 0.5)

@@ -65,7 +65,7 @@ def charged(algorithm: Rounding, problem: Problem) -> float:
 def no_public_rows(problem: Problem, name: str) -> None:
     if problem.public is not None:
         raise InvalidInput(
-            f"algorithm {name!r} has no place for public rows in its analysis. Use 'descent', "
+            f"algorithm {name!r} cannot use public rows. Use 'descent', "
             "which pools them, or 'cyclic', which visits them last."
         )
 

@@ -41,7 +41,7 @@ _CLOSE = 1e-4  # to the most mu that meets the budget
 
 def moved_by(columns: int, adjacency: Adjacency) -> float:
     """How far one row moves counts in which it has one cell for each column."""
-    return math.sqrt(columns * (2 if adjacency is Adjacency.REPLACE_ONE else 1)) * (1.0 + 1e-15)
+    return math.sqrt(columns * adjacency.moved) * (1.0 + 1e-15)
 
 
 def whole_scale(moved: float, mu: float) -> int:

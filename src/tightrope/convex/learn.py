@@ -234,7 +234,7 @@ def _weaker(before: Plan, after: Plan) -> Plan:
     if isinstance(one, GaussianGuarantee) and isinstance(other, GaussianGuarantee):
         return before if one.mu >= other.mu else after
     raise NotCertified(
-        f"No one of the guarantees of {before.name!r} and {after.name!r} on parts of these sizes "
-        "covers the other. Use algorithm='descent', or parts of equal size, in all calls of "
+        f"The guarantees of {before.name!r} and {after.name!r} on parts of these sizes do not "
+        "cover each other. Use algorithm='descent', or parts of equal size, in all calls of "
         "partial_fit."
     )

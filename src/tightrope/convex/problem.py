@@ -126,7 +126,7 @@ class Problem:
     @property
     def moved(self) -> float:
         """How far one neighbour moves the sum of gradients, in Lipschitz constants (A64)."""
-        return 2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0
+        return self.adjacency.moved
 
     def regulariser(self, weights: FloatArray) -> FloatArray:
         """Gradient of (strength/2) |weights - anchor|^2."""

@@ -11,8 +11,8 @@ except ModuleNotFoundError as missing:
 from tightrope.convex import PublicRows
 from tightrope.estimators.additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 from tightrope.estimators.classification import PrivateLinearSVC, PrivateLogisticRegression
-from tightrope.estimators.ledger import FitsAddUp
 from tightrope.estimators.regression import PrivateLinearRegression, PrivateRidge
+from tightrope.estimators.repeated_fits import FitsAddUp
 from tightrope.estimators.search import PrivateSearch
 from tightrope.estimators.watch import (
     FitElsewhere,

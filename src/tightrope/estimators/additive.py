@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tightrope.convex import Budget, Entropy, Huber, Logistic, MultinomialLogistic, calibrated
 from tightrope.convex.additive import STEPS, AdditiveData, CyclicBoosting, Slopes, slopes_of
 from tightrope.convex.bins import Column, Numbers, categories, numbers
-from tightrope.convex.certificate import certificate_of_run, not_private_because
+from tightrope.convex.fit_certificate import certificate_of_run, not_private_because
 from tightrope.convex.problem import check_two, public_count
 from tightrope.errors import InvalidInput, MissingTool
 from tightrope.estimators.classification import DeclaredLabels, Probabilities

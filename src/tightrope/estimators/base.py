@@ -25,7 +25,6 @@ from tightrope.convex import (
     WatchedData,
     learn,
 )
-from tightrope.convex.certificate import certificate_of_fit
 from tightrope.convex.counts import (
     budget_of,
     check_fit,
@@ -34,6 +33,7 @@ from tightrope.convex.counts import (
     shared,
 )
 from tightrope.convex.exact import Features
+from tightrope.convex.fit_certificate import certificate_of_fit
 from tightrope.convex.learn import check_promise, continued
 from tightrope.convex.problem import check_two
 from tightrope.convex.rows import INTERCEPT

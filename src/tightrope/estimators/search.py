@@ -17,7 +17,7 @@ from tightrope.accounting import account
 from tightrope.convex import Budget, Entropy, Learned
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.estimators.base import PrivateLinearModel
-from tightrope.estimators.ledger import LEDGER
+from tightrope.estimators.repeated_fits import LEDGER
 from tightrope.estimators.watch import tell
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee

@@ -26,7 +26,7 @@ from sklearn.utils import get_tags
 
 from tightrope.convex.exact import Features
 from tightrope.convex.rows import row_norms
-from tightrope.estimators.ledger import LEDGER, FitsAddUp
+from tightrope.estimators.repeated_fits import LEDGER, FitsAddUp
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.selection import selection_guarantee
 from tightrope.numerics.rounding import rounded_up

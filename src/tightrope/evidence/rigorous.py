@@ -85,7 +85,8 @@ def prove_epsilon(process: Process, epsilon: float, delta: float) -> Proof:
         ) from None
     if not (epsilon > 0.0 and 0.0 < delta < 1.0):
         raise InvalidInput(
-            f"Balls prove epsilon > 0 at delta in (0, 1); got epsilon {epsilon}, delta {delta}."
+            f"A rigorous proof needs epsilon > 0 and delta in (0, 1); got epsilon {epsilon}, "
+            f"delta {delta}."
         )
     with flint.ctx.workprec(_BITS):
         slacks = [_slack(law, epsilon, delta) for law in _laws(process)]

@@ -2,7 +2,7 @@
 
 - Open: all of it, whatever was spent of it so far.
 - Settled, where releases are chosen along the way: the steps that were released, if its steps are
-  drawn afresh; all of it, if they hang together and anything was released.
+  drawn afresh; all of it, if they depend on each other and anything was released.
 - Settled, where releases are chosen in advance: all of it, if anything was released. A run that
   stops early because of what it saw was not chosen in advance.
 """

@@ -62,7 +62,7 @@ def standings(ledger: BudgetLedger) -> list[dict[str, Any]]:
             check_name(name, "the name")
             rows.append(standing_or_damage(ledger, name))
         except InvalidInput as error:
-            text = f"Tightrope writes no such name ({error}) The store was edited."
+            text = f"Tightrope would not have written this name ({error}) The store was edited."
             shown = name.encode("unicode_escape").decode("ascii")
             rows.append({"dataset": shown, "damaged": text})
     return rows

@@ -83,11 +83,11 @@ def check_adjacency(value: object) -> Adjacency:
 def check_rows(value: object, what: str) -> Adjacency:
     """Neighbours of `what`, whose data are rows: none of them is a null record."""
     relation = check_adjacency(value)
-    if relation is Adjacency.ZERO_OUT:
+    if relation not in (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE):
         raise InvalidInput(
-            f"{what} takes add-or-remove or replace-one neighbours; got {relation}, whose null "
-            "record is not a row of data. Use one of the two. The run can still be accounted under "
-            "zero-out neighbours, as a process of its own."
+            f"{what} takes add-or-remove or replace-one neighbours; got {relation}, for "
+            "which there is no proof with rows of data (a null record is not a row). Use one of "
+            "the two. The run can still be accounted under others, as a process of its own."
         )
     return relation
 

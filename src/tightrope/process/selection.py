@@ -105,8 +105,8 @@ class RepeatAndSelect:
         check_process(self.trial, "RepeatAndSelect")
         if isinstance(self.trial, UserLevel):
             raise InvalidInput(
-                "How many records a user has is not said of a trial; got the trial "
-                f"{self.trial!r:.200}. Say it of the release."
+                "How many records a user has belongs on the whole selection, not on a trial; got "
+                f"the trial {self.trial!r:.200}."
             )
         if self.shape is None:
             mean = float(check_positive(self.mean_trials, "mean_trials"))

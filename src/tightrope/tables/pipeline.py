@@ -15,13 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from tightrope.accounting import account
 from tightrope.convex import Budget
-from tightrope.convex.certificate import certificate_of_run, not_private_because
 from tightrope.convex.counts import Shared, budget_of, check_fit, shared
+from tightrope.convex.fit_certificate import certificate_of_run, not_private_because
 from tightrope.convex.problem import check_two, public_count
 from tightrope.entropy import WordStream, open_stream
 from tightrope.errors import InvalidInput
 from tightrope.estimators import PrivateLinearRegression, PrivateLogisticRegression
-from tightrope.estimators.ledger import LEDGER
+from tightrope.estimators.repeated_fits import LEDGER
 from tightrope.estimators.watch import tell
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.ledger.spending import in_force, reserved

@@ -20,8 +20,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tightrope.accounting import account
 from tightrope.convex import Budget
-from tightrope.convex.certificate import not_private_because
 from tightrope.convex.counts import Whole, budget_of, moved_by, noisy, whole_of, whole_scale
+from tightrope.convex.fit_certificate import not_private_because
 from tightrope.convex.problem import public_count
 from tightrope.entropy import WordStream, open_stream
 from tightrope.errors import InvalidInput, NotCertified

@@ -40,8 +40,8 @@ from tightrope.theorems.last_iterate.sampled import (
     HiddenStop,
     HiddenStopRenyi,
 )
-from tightrope.theorems.laws import ListedLaws, MixtureOfGaussiansTheorem
 from tightrope.theorems.limits import AsymmetricCltBdls19, SampledGaussianCltBdls19
+from tightrope.theorems.listed_laws import ListedLaws, MixtureOfGaussiansTheorem
 from tightrope.theorems.poisson_renyi import (
     MomentsAccountantAcgmmtz16,
     PoissonGaussianRdpAbadi16,

@@ -25,7 +25,7 @@ from tightrope.theorems.base import (
     Theorem,
 )
 from tightrope.theorems.discrete_gaussian import DiscreteGaussianVectorTheorem
-from tightrope.theorems.laws import ListedLaws
+from tightrope.theorems.listed_laws import ListedLaws
 from tightrope.theorems.releases import (
     Declared,
     ExponentialMechanismDdr20,

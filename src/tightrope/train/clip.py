@@ -78,7 +78,7 @@ class PerLayerClip(_Bounded):
     """Each parameter clipped on its own, to clip_norm / sqrt(number of parameters) or as given.
 
     clip_norms, where given, are one bound for each parameter in the engine's order; the
-    sensitivity is then the root of the sum of their squares and clip_norm must equal it.
+    sensitivity is then the root of the sum of their squares, and clip_norm must not be below it.
     """
 
     clip_norms: tuple[float, ...] | None = None

@@ -62,7 +62,7 @@ class CorrelatedNoise:
         if replay and taps(strategy, 0) is None:
             raise InvalidInput(
                 f"replay makes the last draws again, and the noise of this strategy ({strategy}) "
-                "is no short sum of draws. Use one whose inverse has bands, such as "
+                "is not a short sum of draws. Use one whose inverse has bands, such as "
                 "previous_step(0.9) or best_inverse(steps, 2), or leave replay out."
             )
         if noise_multiplier is not None:
@@ -121,7 +121,7 @@ class CorrelatedNoise:
         if self._planned is not None:
             raise InvalidInput(
                 "This noise belongs to another run already. In a second one the noise of the first "
-                "would be taken back, and come out. Make a CorrelatedNoise for each run."
+                "would be subtracted, and so revealed. Make a CorrelatedNoise for each run."
             )
         check_strategy(self.strategy, steps or 1, _MOST_SCALE)
 

@@ -338,7 +338,7 @@ def arrays_of(data: Any) -> tuple[Tensor, ...] | None:
     odd = [part.layout for part in tensors if part.layout is not torch.strided]
     if odd:
         raise InvalidInput(
-            f"The data have a tensor of layout {odd[0]}, of which no rows can be picked. "
+            f"The data have a tensor of layout {odd[0]}, whose rows cannot be selected. "
             "Pass dense tensors, with one row for each record."
         )
     if len({len(part) for part in tensors}) != 1:  # how long they are is private

@@ -105,7 +105,9 @@ class RunFolder:
                 self._lock = FolderLock(self.path)
                 again = read_snapshot(self.path)
                 if (again and again[0]) != (stored and stored[0]):
-                    raise InvalidInput(f"Another run wrote to {self.path} just now. Attach again.")
+                    raise InvalidInput(
+                        f"Another run wrote to {self.path} just now. Attach the run again."
+                    )
                 hide(self.path, (JOURNAL, KEY))
             self._run = run
             # One key for the whole life of the run, so that every certificate commits alike.

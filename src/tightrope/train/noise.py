@@ -159,7 +159,7 @@ class GaussianNoise(_OfOneStream):
 class Draws(NamedTuple):
     """Memory for the two draws of tensors that get their noise together, of one kind."""
 
-    under_one_key: tuple[Tensor, ...]  # a key has 19,937 bits on the CPU, but 124 on a GPU
+    under_one_key: tuple[Tensor, ...]  # 19,937 of the bits on the CPU count; a GPU key has 124
     first: Tensor
     second: Tensor
     views: list[Tensor]  # of the first, in the shapes of the tensors

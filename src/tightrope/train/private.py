@@ -152,7 +152,7 @@ class Trainer:
         """The measure of `evaluation` now."""
         if self._how["evaluation"] is None:
             raise InvalidInput(
-                "This Trainer measures nothing. Make it with evaluation=Evaluation(public_data, "
+                "This Trainer has no evaluation. Make it with evaluation=Evaluation(public_data, "
                 "accuracy, every=500)."
             )
         return evaluate(self.run, self._how["evaluation"])
@@ -178,7 +178,7 @@ def poisson_sampler(records: int | None, batch_size: int | None) -> PoissonSampl
 def length_of(sampler: AbstractSampler, steps: int | None, epochs: float | None) -> int | None:
     """How many steps are asked for; in an epoch each record comes once on average."""
     if steps is not None and epochs is not None:
-        raise InvalidInput("Say how long to train by one of steps and epochs, not by both.")
+        raise InvalidInput("Say how long to train with steps or with epochs, not with both.")
     if steps is not None:
         return check_count(steps, "steps", low=1)
     if epochs is None:

@@ -361,7 +361,9 @@ class PrivateRun:
         """Draw a batch, add noise to its clipped sum, and hand the result to the optimizer."""
         self._check_before_step()
         if not self._busy.acquire(blocking=False):
-            raise InvalidInput("This run takes a step already, in another thread. One at a time.")
+            raise InvalidInput(
+                "This run is already taking a step in another thread. One at a time."
+            )
         try:
             sensitivity = float(self.clip.sensitivity)
             with self._own_draws():

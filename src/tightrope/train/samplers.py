@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 Indices = NDArray[np.int64]
+_NO_THEOREM = "No theorem covers it."
 _WHY_NOT = {
     Adjacency.ADD_OR_REMOVE: "Adding or removing one record would move others between batches. Use "
     "PoissonSampler or BallsInBinsSampler for these neighbours.",
@@ -117,7 +118,7 @@ class AbstractSampler(ABC):
         if self.adjacency not in self.adjacencies:
             raise InvalidInput(
                 f"{type(self).__name__} is accounted under {self.adjacencies[0]} neighbours only; "
-                f"got {self.adjacency}. {_WHY_NOT[self.adjacency]}"
+                f"got {self.adjacency}. {_WHY_NOT.get(self.adjacency, _NO_THEOREM)}"
             )
         self._seed, self._cryptographic = seed, cryptographic
         self.stream = self._open(rank=0)
@@ -125,7 +126,7 @@ class AbstractSampler(ABC):
         self._population: int | None = None  # of which it draws, where it keeps to one
 
     def process(self, noise: Any, steps: int) -> NoisySGD | CorrelatedSGD:
-        """What so many steps on these batches with this noise are to the accountant."""
+        """The process that so many steps on these batches with this noise are accounted as."""
         parts = (self.sampling, noise.noise_multiplier, steps, self.adjacency)
         strategy = getattr(noise, "strategy", None)
         if strategy is None and self.accounted_together:

@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 
 from tightrope.accounting import account
-from tightrope.convex.certificate import is_data_of_fit
+from tightrope.convex.fit_certificate import is_data_of_fit
 from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.estimators import (
     FitsAddUp,

@@ -26,7 +26,7 @@ from tightrope.evidence.verify import _chain, verify
 torch = pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("sklearn", reason="the estimators need scikit-learn")
 
-from tightrope.convex.certificate import is_data_of_fit  # noqa: E402
+from tightrope.convex.fit_certificate import is_data_of_fit  # noqa: E402
 from tightrope.estimators import PrivateLogisticRegression  # noqa: E402
 from tightrope.train import (  # noqa: E402
     Budget,

@@ -21,7 +21,7 @@ from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.contour import certified_value, without_rare
 from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair
 from tightrope.guarantee.loss.pairs.sampled import SampledCumulant
-from tightrope.guarantee.loss.pairs.sampled_cut import PartCumulant
+from tightrope.guarantee.loss.pairs.sampled_part import PartCumulant
 from tightrope.guarantee.loss.pairs.sampling import log_ratio, point_of_log_ratio
 from tightrope.process import DiscreteGaussianMechanism, Repeated
 

@@ -26,8 +26,8 @@ from tightrope.guarantee.loss.pairs.fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.pairs.laplace import LaplaceCumulant
 from tightrope.guarantee.loss.pairs.points import POINTS, panel_points
 from tightrope.guarantee.loss.pairs.sampled import SampledCumulant
-from tightrope.guarantee.loss.pairs.sampled_cut import Panels, PartCumulant, log_tail
 from tightrope.guarantee.loss.pairs.sampled_grid import SampledStrip, layers_of_density
+from tightrope.guarantee.loss.pairs.sampled_part import Panels, PartCumulant, log_tail
 from tightrope.numerics.quadrature import LOG_ROOT_2PI
 
 LAWS = [(0.3, 1.0), (0.02, 2.5), (0.9, 0.6)]  # rate, mu

@@ -17,9 +17,9 @@ from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import JumpLaw, infinite_log_mass
 from tightrope.guarantee.loss.lattice.best import best_plan
 from tightrope.guarantee.loss.lattice.blocks import Blocks, _Level
-from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
 from tightrope.guarantee.loss.lattice.law import OneSide, one_side
 from tightrope.guarantee.loss.lattice.plan import plain_plan, sketch_of
+from tightrope.guarantee.loss.lattice.rare_losses import compound_jumps, log_jump_sum
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,

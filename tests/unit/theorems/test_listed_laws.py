@@ -14,7 +14,7 @@ from tightrope import account
 from tightrope.errors import DoesNotApply
 from tightrope.process import Adjacency, DeclaredPair, Process, Repeated, SampledRelease
 from tightrope.process.codec import from_json, to_json
-from tightrope.theorems.laws import ListedLaws
+from tightrope.theorems.listed_laws import ListedLaws
 from tightrope_reproduce.formulas.sampled import sampled
 from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
 

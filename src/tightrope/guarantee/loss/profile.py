@@ -108,7 +108,7 @@ def _parts_of_sum(components: Components) -> tuple[float, float, float]:
     if not math.isfinite(math.fsum(tops)):
         raise NotCertified(
             f"{len(components)} kinds of releases are too many to follow, and some of them have "
-            "losses without an end. State several of them as one release."
+            "unbounded losses. State several of them as one release."
         )
     given = math.exp(infinite_log_mass(tuple(by_top)).upper) if by_top else 0.0
     return math.fsum(tops) * (1.0 + 1e-12), math.fsum(slopes) * (1.0 + 1e-12), given

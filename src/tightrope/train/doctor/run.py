@@ -75,8 +75,8 @@ def _check_examinable(run: object) -> None:
     if run.ledger.strategy is not None:
         raise InvalidInput(
             "check_run examines noise and batches that are drawn anew at every step; those of this "
-            f"run hang together ({run.ledger.strategy}). Examine the same run with GaussianNoise "
-            "and PoissonSampler; what differs is tested with the library."
+            f"run depend on each other ({run.ledger.strategy}). Examine the same run with "
+            "GaussianNoise and PoissonSampler; what differs is tested with the library."
         )
     if run.records.length == 0:
         raise InvalidInput("The data set is empty; there is nothing to draw and to examine.")

@@ -40,7 +40,7 @@ from tightrope.train.program.custom import (
 )
 from tightrope.train.program.labels import NotCaptured
 from tightrope.train.program.lines import Lines, line_of, line_of_error
-from tightrope.train.program.memory import Memory
+from tightrope.train.program.python_state import Memory
 from tightrope.train.program.rules.table import overloads
 from tightrope.train.program.text import Place, Program
 

@@ -175,9 +175,9 @@ class Proof:
             for batch in self.checked_at:
                 shape = [self.number(n, batch) for n in value.shape]
                 if not 0 <= label.dim < len(shape) or shape[label.dim] != each * batch:
-                    raise Unknown(f"examples in a place that is not understood, sizes {shape}")
+                    raise Unknown(f"cannot tell which dimension holds the examples, sizes {shape}")
             if isinstance(label, Index) and value.dtype not in (torch.int64, torch.int32):
-                raise Unknown("the numbers of the rows in a type that may not hold them")
+                raise Unknown("row indices have a type that may overflow")
 
     def _label(self, node: fx.Node) -> Label:
         target: Any = node.target

@@ -28,7 +28,6 @@ from tightrope.guarantee.loss.abstract import (
     infinite_log_mass,
 )
 from tightrope.guarantee.loss.lattice.blocks import Blocks
-from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
 from tightrope.guarantee.loss.lattice.plan import (
     COARSER,
     MAX_SIZE,
@@ -37,6 +36,7 @@ from tightrope.guarantee.loss.lattice.plan import (
     SketchPart,
     log_choose,
 )
+from tightrope.guarantee.loss.lattice.rare_losses import compound_jumps, log_jump_sum
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.lattice import LatticeMeasure, fitted
 from tightrope.numerics.lattice_tail import TailLadder, tail_table

@@ -36,7 +36,6 @@ from tightrope.guarantee.loss.pairs.normals import (
     normal_measure,
     rough_grid,
 )
-from tightrope.guarantee.loss.pairs.sampled_cut import PartCumulant, rare_points
 from tightrope.guarantee.loss.pairs.sampled_grid import (
     RowFamily,
     SampledGrid,
@@ -44,6 +43,7 @@ from tightrope.guarantee.loss.pairs.sampled_grid import (
     layers_of_density,
     make_grid,
 )
+from tightrope.guarantee.loss.pairs.sampled_part import PartCumulant, rare_points
 from tightrope.guarantee.loss.pairs.sampling import (
     REVERSE,
     Direction,

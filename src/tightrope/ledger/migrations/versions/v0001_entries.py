@@ -1,4 +1,4 @@
-"""The log: one table, to which is added and in which nothing is changed.
+"""The log: one table, append-only.
 
 The store itself refuses changes.
 """

@@ -45,7 +45,7 @@ def reshape(c: Call) -> Label:
     if isinstance(label, Index):
         rows = reshaped(Rows(label.dim), c.batch, old, new)
         return Index(rows.dim) if (rows.outer, rows.inner) == (1, 1) else PUBLIC
-    raise Unknown("a reshape of something that is no rows")
+    raise Unknown("a reshape of a value that has no rows")
 
 
 @rule("permute transpose.int t permute_copy transpose_copy.int t_copy", keeps_index=True)
