@@ -14,7 +14,7 @@ import stat
 import tempfile
 import unicodedata
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -187,11 +187,14 @@ def _written(data: Any) -> str:
     return _number(float(data))
 
 
+_DIGITS = Context(prec=20)  # a double has 17; the context of the process may have fewer
+
+
 def _number(value: float) -> str:
     """The shortest digits that give the double back, laid out as ECMAScript does."""
     if value == 0.0:
         return "0"
-    negative, numbers, exponent = Decimal(repr(value)).normalize().as_tuple()
+    negative, numbers, exponent = Decimal(repr(value)).normalize(_DIGITS).as_tuple()
     digits = "".join(map(str, numbers))
     point = len(digits) + int(exponent)  # digits before the decimal point
     if len(digits) <= point <= 21:

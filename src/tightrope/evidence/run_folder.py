@@ -314,7 +314,8 @@ def _ledger(folder: Path, process: Any, journal: Counted, url: str | None) -> Ch
             words = f"{dataset}: reservation {name} is for another process"
             return Check("ledger", False, words)
     words = f"{dataset}: {counted} steps counted for reservation {name}"
-    if reservation.certificate not in (None, sha256_of(folder / FILE)):  # a remark, and no fault
+    named = reservation.certificate
+    if named is not None and named != sha256_of(folder / FILE):  # a remark, and no fault
         words += "; it was settled with another file (was this one signed since?)"
     return Check("ledger", True, words)
 

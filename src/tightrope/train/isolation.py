@@ -190,14 +190,14 @@ def _proved(
     each, programs, updates = {}, [], None
     rows = ROWS if executor == "strict" else size
     cut = in_parts(model)
-    make, given, against = _executor(executor), parameters, dict[str, Any]()
+    strict = None if seeds is None else partial(Strict, seeds=seeds)
+    make = strict if executor == "strict" and strict is not None else _executor(executor)
+    given, against = parameters, dict[str, Any]()
     if cut:
         from tightrope.train.executors.sharded import Sharded
         from tightrope.train.sharding import blank_weights, gradients_in_parts
 
         make, against = Sharded, {"of_one": gradients_in_parts, "total_of": total_over_ranks}
-    elif executor == "strict" and seeds is not None:
-        make = partial(Strict, seeds=seeds)
     for key, example in shapes.items():
         blank: Any = blank_weights(model) if cut else nullcontext({})
         with blank as blanks:
@@ -250,7 +250,7 @@ def _executor(name: str) -> Any:
         from tightrope.train.executors.cuda_graph import CudaGraph
 
         return CudaGraph
-    if name not in ("plain", "strict"):
+    if name != "plain":
         raise InvalidInput(
             f'executor must be "plain", "compiled" or "cuda graph"; got {name!r}. Strict '
             'arithmetic has an executor of its own: arithmetic="strict".'

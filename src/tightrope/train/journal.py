@@ -60,6 +60,7 @@ class Journal:
                 raise
 
     def _append(self, entry: dict[str, Any]) -> None:
+        self._check_home()
         line, end = self.counted.line(entry), self.counted.size
         os.ftruncate(self._descriptor, end)  # what a crash or an earlier failure has left
         write_at(self._descriptor, end, line, self._path)
@@ -68,13 +69,16 @@ class Journal:
         head = f"{lines} {chain}".ljust(_HEAD_BYTES - 1) + "\n"
         write_at(self._head, 0, head.encode(), self._head_path)
 
-    def announce(self, release: int, *, private: bool) -> None:
-        """Write down that a release is about to be made, unless that is written already."""
+    def _check_home(self) -> None:
         if self._home != here():
             raise InvalidInput(
                 f"{self._path} belongs to the process that opened it, and this is a forked copy. "
                 "Give each process a run and a folder of its own."
             )
+
+    def announce(self, release: int, *, private: bool) -> None:
+        """Write down that a release is about to be made, unless that is written already."""
+        self._check_home()
         if release > self.counted.last:
             self._append({"release": release, "private": private})
 

@@ -22,7 +22,7 @@ noise are not part of the accounted epsilon. `DiscreteGaussianNoise` has the law
 from __future__ import annotations
 
 import math
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, final
@@ -205,23 +205,22 @@ def unpack(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.view_as(tensor) for part, tensor in zip(parts, like, strict=True)]
 
 
-class _Twister(threading.local):
-    """The state of a CPU generator before its first draw, and its words that take a key."""
-
-    def __init__(self) -> None:
-        self.state = torch.Generator().get_state()
-        words = self.state.numpy().view(np.uint64)
-        self.keyed = words[_FIRST_WORD : _FIRST_WORD + _WORDS]
-
-
-_twister = _Twister()
+# States of CPU generators before their first draw, with the words that take a key. One that is in
+# use is not here: a release that interrupts another one takes memory of its own.
+_states: deque[tuple[Tensor, NDArray[np.uint32]]] = deque(maxlen=4)
 
 
 def key_generator(generator: torch.Generator, stream: WordStream) -> None:
     """Fill all of a generator's state that takes a key, from the stream."""
     if generator.device.type == "cpu":
-        _twister.keyed[:] = stream.words(_WORDS // 2).view(np.uint32)
-        generator.set_state(_twister.state)
+        try:
+            state, keyed = _states.pop()
+        except IndexError:
+            state = torch.Generator().get_state()
+            keyed = state.numpy().view(np.uint64)[_FIRST_WORD : _FIRST_WORD + _WORDS]
+        keyed[:] = stream.words(_WORDS // 2).view(np.uint32)
+        generator.set_state(state)
+        _states.append((state, keyed))
     elif generator.device.type == "cuda":  # the key, and where the counter stands
         key, counter = stream.words(2)
         counter = counter >> np.uint64(4) << np.uint64(2)  # a multiple of 4, far from the end

@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 Indices = NDArray[np.int64]
+_DECLARED = frozenset({"sampling", "adjacency", "users", "batches_per_epoch"})
 _NO_THEOREM = "No theorem covers it."
 _WHY_NOT = {
     Adjacency.ADD_OR_REMOVE: "Adding or removing one record would move others between batches. Use "
@@ -97,7 +98,8 @@ class AbstractSampler(ABC):
     splits_over_ranks = False  # do draws on the shards of several ranks equal one draw on the whole
     of_one_size = False  # has every batch the expected number of records
     accounted_together = False  # are all steps accounted together, also with independent noise
-    place: int | None = None  # batches drawn in all; None where there are no epochs
+    memoryless = False  # is each batch drawn independently of those before it
+    _place: int | None = None
 
     def __init__(
         self,
@@ -121,9 +123,26 @@ class AbstractSampler(ABC):
                 f"got {self.adjacency}. {_WHY_NOT.get(self.adjacency, _NO_THEOREM)}"
             )
         self._seed, self._cryptographic = seed, cryptographic
-        self.stream = self._open(rank=0)
+        self._stream = self._open(rank=0)
         self._name = secrets.token_hex(16)
         self._population: int | None = None  # of which it draws, where it keeps to one
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _DECLARED and name in self.__dict__:
+            raise AttributeError(
+                f"{name} of a sampler is what is accounted and cannot be changed. Make a new "
+                f"{type(self).__name__}."
+            )
+        object.__setattr__(self, name, value)
+
+    @property
+    def stream(self) -> WordStream:
+        return self._stream
+
+    @property
+    def place(self) -> int | None:
+        """Batches drawn in all; None where there are no epochs."""
+        return self._place
 
     def process(self, noise: Any, steps: int) -> NoisySGD | CorrelatedSGD:
         """The process that so many steps on these batches with this noise are accounted as."""
@@ -159,7 +178,7 @@ class AbstractSampler(ABC):
 
     def for_rank(self, rank: int) -> None:
         """Give this rank a stream of its own: a shared mask would void the amplification."""
-        self.stream = self._open(rank)
+        self._stream = self._open(rank)
 
     def _open(self, rank: int) -> WordStream:
         return open_stream(
@@ -199,8 +218,12 @@ class AbstractSampler(ABC):
 
         Returns the number of steps that count as spent once a batch is drawn.
         """
-        if self.place is not None:
-            raise InvalidInput(f"{type(self).__name__} has epochs: define go_on_after(steps).")
+        if not self.memoryless:
+            raise InvalidInput(
+                f"{type(self).__name__} does not say how to go on where earlier batches are not "
+                "known. Define go_on_after(steps), or set memoryless = True if each batch is drawn "
+                "independently of those before it."
+            )
         return steps
 
     def state(self) -> dict[str, Any]:
@@ -223,6 +246,7 @@ class AbstractSampler(ABC):
 class PoissonSampler(AbstractSampler):
     """Every record joins every batch independently with probability `rate`."""
 
+    memoryless = True
     splits_over_ranks = True
 
     def __init__(self, rate: float, **options: Any) -> None:
@@ -246,6 +270,8 @@ class TruncatedPoissonSampler(AbstractSampler):
     For shapes that stay what they are. The size of the data, `population`, is public.
     """
 
+    memoryless = True
+
     def __init__(self, rate: float, largest_batch: int, population: int, **options: Any) -> None:
         declared = TruncatedPoissonSampling(rate, largest_batch, population)
         super().__init__(declared, **options)
@@ -264,6 +290,7 @@ class TruncatedPoissonSampler(AbstractSampler):
 class FixedSizeSampler(AbstractSampler):
     """Every batch is a uniform subset of `batch_size` of the `population` records."""
 
+    memoryless = True
     adjacencies = (Adjacency.REPLACE_ONE,)
     of_one_size = True
 
@@ -287,6 +314,7 @@ class FixedSizeSampler(AbstractSampler):
 class FullBatchSampler(AbstractSampler):
     """Every record is in every batch."""
 
+    memoryless = True
     splits_over_ranks = of_one_size = True
 
     def __init__(self, **options: Any) -> None:
@@ -316,7 +344,7 @@ class _EpochSampler(AbstractSampler):
         self._begin_epoch(0)
 
     def _begin_epoch(self, place: int) -> None:
-        self._at_epoch_start, self.place = self.stream.state(), place
+        self._at_epoch_start, self._place = self.stream.state(), place
         self._population = None
         self._bins: Indices | None = None
         self._home = here()
@@ -335,9 +363,9 @@ class _EpochSampler(AbstractSampler):
         if self._bins is None:
             self._population, self._bins = population, self._assign(population)
         batch = np.flatnonzero(self._bins == self.position)
-        self.place = (self.place or 0) + 1
+        self._place = (self.place or 0) + 1
         if self.position == 0:
-            self._begin_epoch(self.place)
+            self._begin_epoch(self._place)
         return batch
 
     def state(self) -> dict[str, Any]:
@@ -460,7 +488,7 @@ class _LastingSampler(AbstractSampler):
             self._order = WordStream(self._key, cryptographic=False)
             self._population = population
             self._begin(population, place)
-        self.place = place + 1
+        self._place = place + 1
         return self._batch(place)
 
     @abstractmethod
@@ -472,7 +500,7 @@ class _LastingSampler(AbstractSampler):
         """The batch at this place, after those before it."""
 
     def go_on_after(self, steps: int) -> int:
-        self.place, self._population = steps, None
+        self._place, self._population = steps, None
         return steps
 
     def state(self) -> dict[str, Any]:

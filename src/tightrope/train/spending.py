@@ -226,7 +226,7 @@ class Ledger:
         budget: Budget | None,
         history: Process | RunRecord | None,
     ) -> None:
-        self._sampler, self._noise = sampler, noise
+        self._sampler, self._noise, self._users = sampler, noise, sampler.users
         self._step = sampler.process(noise, 1)  # whatever becomes of the objects
         self._terms = _terms(sampler, noise)
         self.budget = None if budget is None or budget.pair is None else budget
@@ -260,7 +260,7 @@ class Ledger:
 
     def _check_users(self) -> None:
         """What ran before must have protected the same users; it is then counted beside the run."""
-        users = self._sampler.users
+        users = self._users
         if users is not None and self.reserved is not None:
             raise InvalidInput(
                 "A ledger keeps its account by records, and this run protects users. Reserve "
@@ -323,7 +323,11 @@ class Ledger:
 
     def process(self, steps: int | None = None) -> Process:
         """The process of `steps` steps (those released so far) and of the history before them."""
-        return self._sampler.protected(self._whole(self.released if steps is None else steps))
+        return self._protected(self._whole(self.released if steps is None else steps))
+
+    def _protected(self, process: Process) -> Process:
+        """The same for the users, where users are protected."""
+        return process if self._users is None else self._users.process(process)
 
     def _whole(self, steps: int) -> Process:
         """The same, of single records."""
@@ -352,7 +356,7 @@ class Ledger:
             return Claim(self.process(), "nothing released")
         if self.budget is None and self.length.planned is None:
             stopped = StoppedAtWill(self._whole(self.released))
-            return Claim(self._sampler.protected(stopped), "at will")
+            return Claim(self._protected(stopped), "at will")
         steps = max(self.steps_allowed, self.released)
         planned = self.length.planned is not None and steps == self.length.planned
         return Claim(self.process(steps), "planned" if planned else "budget")

@@ -152,7 +152,7 @@ def test_a_clipped_vector_slope_gives_no_convex_constants() -> None:
     "algorithm", [SkipDescent(1.0), StopDescent(1.0), PoissonDescent(0.1, 5, 1.0)], ids=repr
 )
 def test_algorithms_without_a_place_for_public_rows_refuse_them(algorithm: Any) -> None:
-    with pytest.raises(InvalidInput, match="no place for public rows"):
+    with pytest.raises(InvalidInput, match="cannot use public rows"):
         algorithm.process(_problem(public=_data(5)))
 
 

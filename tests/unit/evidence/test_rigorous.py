@@ -203,7 +203,7 @@ def test_other_processes_are_refused_with_a_reason(process: Any) -> None:
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (1.0, 0.0), (1.0, 1.0), (-1.0, 0.1)])
 def test_trivial_claims_are_refused(epsilon: float, delta: float) -> None:
-    with pytest.raises(InvalidInput, match="Balls prove"):
+    with pytest.raises(InvalidInput, match="A rigorous proof needs"):
         prove_epsilon(GaussianMechanism(1.0), epsilon, delta)
 
 

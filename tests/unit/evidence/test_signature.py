@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import shutil
 import struct
@@ -90,6 +91,11 @@ NUMBERS = {  # bits, as the RFC's appendix B writes them
 def test_numbers_are_written_as_the_standard_has_them(bits: int) -> None:
     (value,) = struct.unpack(">d", struct.pack(">Q", bits))
     assert canonical(value).decode() == NUMBERS[bits]
+
+
+def test_digits_do_not_depend_on_the_decimal_context_of_the_process():
+    with decimal.localcontext(prec=6):
+        assert canonical({"a": 0.1234567890123456}) == b'{"a":0.1234567890123456}'
 
 
 def test_keys_and_texts_are_written_as_the_standard_has_them() -> None:

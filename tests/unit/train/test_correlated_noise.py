@@ -290,7 +290,7 @@ def four_bands() -> CorrelatedNoise:
     ("make", "words"),
     [
         (lambda: CorrelatedNoise("white"), "must be one of tightrope.correlated"),
-        (lambda: CorrelatedNoise(square_root(3), replay=True), "no short sum of draws"),
+        (lambda: CorrelatedNoise(square_root(3), replay=True), "not a short sum of draws"),
         (lambda: CorrelatedNoise(square_root(3)).noise_multiplier, "is not known"),
         (lambda: CorrelatedNoise(square_root(3), -1.0), "noise_multiplier"),
         (lambda: SeparatedSampler(0.5, 3, 4), "at most 1/3"),
@@ -302,7 +302,7 @@ def four_bands() -> CorrelatedNoise:
         (lambda: learner(four_bands(), sampler=PoissonSampler(0.25)), "Use CyclicSampling"),
         (lambda: learner(four_bands(), sampler=CyclicPoissonSampler(0.5, 3)), "a cycle of 3"),
         (lambda: learner(four_bands(), steps=None), "Say steps= or epochs="),
-        (lambda: check_run(learner(four_bands())), "hang together"),
+        (lambda: check_run(learner(four_bands())), "depend on each other"),
     ],
 )
 def test_what_does_not_fit_is_refused(make, words: str) -> None:

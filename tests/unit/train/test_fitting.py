@@ -243,11 +243,11 @@ def test_what_a_trainer_needs_is_checked_before_it_trains(digits):
     test = digits[1]
     with pytest.raises(InvalidInput, match="an Evaluation"):
         trainer_of(digits[0], steps=1, evaluation=test)
-    with pytest.raises(InvalidInput, match="measures nothing"):
+    with pytest.raises(InvalidInput, match="has no evaluation"):
         trainer_of(digits[0], steps=1).evaluate()
     with pytest.raises(InvalidInput, match="every"):
         Evaluation(test, accuracy, every=0)
-    with pytest.raises(InvalidInput, match="by one of steps and epochs"):
+    with pytest.raises(InvalidInput, match="with steps or with epochs"):
         trainer_of(digits[0], steps=1, epochs=1)
 
 

@@ -22,7 +22,7 @@ FAULTS = {
     1: (
         "V: table tied to the head counted once, not as the sum of its uses",
         [f"{SUMS}[tied head]", f"{ZOO}[tied table]", f"{ZOO}[GPT-2, tied head]",
-         f"{ZOO}[Llama, tied]", "test_sums::test_norms_are_upper_bounds"],
+         f"{ZOO}[Llama, tied]"],
     ),
     2: (
         "V: a layer used twice",
@@ -36,13 +36,11 @@ FAULTS = {
     4: (
         "V: batch norm accepted",
         [f"{MEET}[batch norm]", f"{SUMS}[batch norm in evaluation]",
-         "test_run::test_batch_normalisation_is_refused_with_the_way_out",
          "test_fix::test_batch_norm_is_refused_with_the_way_out_and_runs_when_fixed"],
     ),
     5: (
         "V: circular padding in the gradient but not in the norm",
-        [f"{SUMS}[conv2d circular]", f"{GRID}[padded_convolutions]",
-         "test_sums::test_norms_are_upper_bounds"],
+        [f"{GRID}[padded_convolutions]"],
     ),
     6: (
         "V: float32 norms of millions of values biased low",
@@ -69,8 +67,7 @@ FAULTS = {
     ),
     10: (
         "V: the wrapped optimizer can be stepped on raw gradients",
-        ["test_run::test_gradients_left_over_from_elsewhere_do_not_matter",
-         "test_run::"
+        ["test_run::"
          "test_weights_written_between_steps_stop_the_run_until_the_owner_vouches",
          "test_doctor::test_weights_that_were_changed_behind_the_run"],
     ),
@@ -83,8 +80,7 @@ FAULTS = {
     12: (
         "empty batches of a rank are skipped, not counted",
         ["test_sharding::test_parts_run_the_program_of_a_whole_model_and_take_its_steps",
-         "test_run::test_an_empty_batch_is_a_step_of_pure_noise",
-         "test_sums::test_an_empty_batch_is_exactly_zero"],
+         "test_run::test_an_empty_batch_is_a_step_of_pure_noise"],
     ),
     13: (
         "accumulation by hand drops all parts but the last",
@@ -93,11 +89,11 @@ FAULTS = {
     ),
     14: (
         "the row of padding_idx gets a gradient",
-        [f"{SUMS}[embedding with padding]", f"{GRID}[embedding]"],
+        [f"{GRID}[embedding]"],
     ),
     15: (
         "grouped and depthwise convolutions wrong",
-        [f"{SUMS}[conv2d groups]", f"{SUMS}[conv2d depthwise]", f"{GRID}[conv2d]"],
+        [f"{GRID}[conv2d]"],
     ),
     16: (
         "clipping fires early when the first-defined layer is not the first to run",
@@ -105,15 +101,15 @@ FAULTS = {
     ),
     17: (
         "what has no rule is frozen with a print: bare parameters, conv3d, attention, LSTM, ...",
-        [f"{SUMS}[one number]", f"{SUMS}[conv3d]", f"{SUMS}[lstm]", f"{SUMS}[rms norm]",
-         f"{SUMS}[transposed conv2d]", f"{SUMS}[attention]", f"{SUMS}[weights under where]",
+        [f"{SUMS}[one number]", f"{GRID}[conv3d]", f"{SUMS}[lstm]", f"{GRID}[norms]",
+         f"{GRID}[transposed_convolutions]", f"{SUMS}[attention]", f"{SUMS}[weights under where]",
          f"{ZOO}[bag, sum]", f"{ZOO}[functional call with its own weights]",
          f"{ZOO}[MambaForCausalLM]"],
     ),
     18: (
         "a layer unused in one step is dropped for ever",
         [f"{SUMS}[unused weights]", f"{ZOO}[a layer that is not used]",
-         "test_run::test_a_layer_unfrozen_midway_makes_a_new_program"],
+         "test_run::test_a_layer_is_frozen_or_unfrozen_between_steps"],
     ),
     19: (
         "a ghost norm that rounds below zero becomes NaN weights",
@@ -125,16 +121,16 @@ FAULTS = {
     ),
     21: (
         "autocast fails on mixed types",
-        ["test_sums::test_autocast_inside_the_loss", f"{ZOO}[bfloat16 inside autocast]",
+        [f"{ZOO}[bfloat16 inside autocast]",
          "test_adapters::test_bfloat16"],
     ),
     22: (
         "GPT-2 of transformers 5 and padding='same' fail",
-        [f"{ZOO}[GPT-2 without a mask]", f"{SUMS}[conv2d same, even kernel]"],
+        [f"{ZOO}[GPT-2 without a mask]", f"{GRID}[padded_convolutions]"],
     ),
     23: (
         "linear layers on 4-D inputs, expanded position ids, unused layers and tying fail",
-        [f"{SUMS}[linear, two dimensions]", f"{ZOO}[positions by an expanded embedding]",
+        [f"{GRID}[linear]", f"{ZOO}[positions by an expanded embedding]",
          f"{SUMS}[unused weights]", f"{SUMS}[tied head]"],
     ),
     24: (
@@ -152,7 +148,7 @@ FAULTS = {
     ),
     27: (
         "V: the noise key has 31 bits of a global generator",
-        ["test_noise::test_unseeded_noise_never_repeats_whatever_the_global_seed",
+        ["test_noise::test_private_noise_never_repeats_whatever_is_restored_or_seeded",
          "test_noise::test_seeds_equal_modulo_two_to_the_32_differ",
          "test_entropy::test_operating_system_entropy_never_repeats_and_is_private"],
     ),

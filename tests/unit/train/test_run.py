@@ -206,10 +206,22 @@ def test_parts_cannot_be_exchanged_under_the_accountant(make_run, take):
         with pytest.raises(ModelNotPrivate, match="exchanged"):
             take(run, 1)
         setattr(run, name, own)
-    run.sampler.sampling = PoissonSampling(0.01)  # what is drawn stays what it was
-    with pytest.raises(ModelNotPrivate, match="exchanged"):
-        take(run, 1)
     assert torch.equal(before, weights_of(run.model)) and run.ledger.released == 1
+
+
+@pytest.mark.parametrize("name", ["sampling", "adjacency", "users", "stream", "place"])
+def test_what_a_sampler_declares_is_never_exchanged(name, make_run, take):
+    """Before the run what is drawn, after its end what is claimed would be another thing."""
+    sampler, run = PoissonSampler(0.1), make_run()
+    take(run, 1)
+    for one in (sampler, run.sampler):
+        with pytest.raises(AttributeError):
+            setattr(one, name, None)
+
+
+def test_the_strict_executor_comes_with_strict_arithmetic_only(make_run):
+    with pytest.raises(InvalidInput, match='arithmetic="strict"'):
+        make_run(executor="strict")
 
 
 def test_weights_written_between_steps_stop_the_run_until_the_owner_vouches(make_run, data, take):
@@ -441,7 +453,7 @@ def test_parameters_of_another_model_are_refused(make_run):
         ({"batch_size": 61}, "cannot hold more records"),
         ({"epsilon": None}, "noise is not known"),
         ({"epochs": None}, "noise is not known"),
-        ({"steps": 4}, "not by both"),
+        ({"steps": 4}, "not with both"),
         ({"budget": Budget(3.0, 1e-5)}, "budget once"),
     ],
 )

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from tightrope.train.clip import Clip, factors_of
 from tightrope.train.gradients.forms import (
+    BLOCK,
     Dense,
     Form,
     TableRows,
@@ -308,7 +309,7 @@ class TiedTable(Form):
             return torch.cat([blocked_squares(part) for _, part in self._parts()])
         cross, error = self._cross()
         squared, spread = gram_norms(self.outer.a, self.outer.g)
-        reads = self.rows.squared_norms() * (1 + gamma(4096 + 64))  # they may cancel the rest
+        reads = self.rows.squared_norms() * (1 + gamma(BLOCK + 64))  # they may cancel the rest
         both = not_below_zero(reads + squared + 2 * (cross + error))
         return both.sqrt_().add_(spread, alpha=gamma(self.outer.sizes[1])).square_()
 

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from tightrope.train.gradients.rounding import TINY, exact_products, full_precision, usable
 
-_BLOCK = 4096  # squares in one chain, see clip.NORM_ERROR
+BLOCK = 4096  # squares in one chain, see clip.NORM_ERROR
 
 
 class Form(ABC):
@@ -56,16 +56,16 @@ class Form(ABC):
 def blocked_squares(values: Tensor, more: float = 0.0) -> Tensor:
     """(B,) sums of squares over all other dimensions, and `more`; never lower than the clip allows.
 
-    A float32 chain holds at most `_BLOCK` squares; longer rows are cut, and the squares of the
+    A float32 chain holds at most `BLOCK` squares; longer rows are cut, and the squares of the
     parts added in float64. What underflows is made up for.
     """
     flat = values if values.dim() == 2 else values.reshape(values.shape[0], -1)
     if not flat.is_cuda:
         flat = full_precision(flat)
     length = flat.shape[1]
-    if length > _BLOCK:
-        whole = length - length % _BLOCK
-        parts = _squares(flat[:, :whole].unflatten(1, (-1, _BLOCK)), 0.0)
+    if length > BLOCK:
+        whole = length - length % BLOCK
+        parts = _squares(flat[:, :whole].unflatten(1, (-1, BLOCK)), 0.0)
         return _squares(flat[:, whole:], more).add_(parts.sum(1, dtype=torch.float64))
     if by_kernel(flat) and not more:
         from tightrope.train.gradients.row_kernels import row_squares
@@ -76,7 +76,7 @@ def blocked_squares(values: Tensor, more: float = 0.0) -> Tensor:
 
 def by_kernel(*rows: Tensor) -> bool:
     """Whether squares of these rows (B, d) come from one launch, in float32."""
-    return usable(*rows) and all(r.dtype != torch.float64 and r.shape[1] <= _BLOCK for r in rows)
+    return usable(*rows) and all(r.dtype != torch.float64 and r.shape[1] <= BLOCK for r in rows)
 
 
 def _squares(rows: Tensor, more: float) -> Tensor:
@@ -89,7 +89,7 @@ def _squares(rows: Tensor, more: float) -> Tensor:
 def short_squares(rows: Tensor, more: float) -> Tensor:
     """`blocked_squares` inside `exact_products`: quicker for short rows on the CPU."""
     length = rows.shape[1]
-    if length > _BLOCK:
+    if length > BLOCK:
         return blocked_squares(rows, more)
     start = _constant((), length * TINY + more, rows.dtype, rows.device)
     return torch.addmv(start, rows * rows, _constant((length,), 1.0, rows.dtype, rows.device))
@@ -312,7 +312,7 @@ def chained_total(values: Tensor, factors: Tensor, chain: int) -> Tensor:
 
         total = weighted_rows(flat, factors, chain)
     else:
-        wide = torch.promote_types(flat.dtype, torch.float32)
+        wide = torch.promote_types(flat.dtype, torch.float32) if chain else torch.float64
         total = chained_product(factors[:, None].to(wide), flat, chain)
     return total.view(values.shape[1:])
 
