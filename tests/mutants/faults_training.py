@@ -378,7 +378,7 @@ FAULTS = [
         "release > self.counted.last + 1",
         STORE,
     ),
-    (f"{LOG}::Journal.announce", "self._home != here()", "False", STORE),
+    (f"{LOG}::Journal._check_home", "self._home != here()", "False", STORE),
     (f"{LOG}::Journal.prove", "known != digest", "False", STORE),
     # counting
     (f"{COUNT}::Ledger.count", "self.released = max(self.released, step)", "pass", LEDGER),

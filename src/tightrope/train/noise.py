@@ -207,20 +207,20 @@ def unpack(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 # States of CPU generators before their first draw, with the words that take a key. One that is in
 # use is not here: a release that interrupts another one takes memory of its own.
-_states: deque[tuple[Tensor, NDArray[np.uint32]]] = deque(maxlen=4)
+_states: deque[tuple[Tensor, NDArray[np.uint64]]] = deque(maxlen=4)
 
 
 def key_generator(generator: torch.Generator, stream: WordStream) -> None:
     """Fill all of a generator's state that takes a key, from the stream."""
     if generator.device.type == "cpu":
         try:
-            state, keyed = _states.pop()
+            whole, keyed = _states.pop()
         except IndexError:
-            state = torch.Generator().get_state()
-            keyed = state.numpy().view(np.uint64)[_FIRST_WORD : _FIRST_WORD + _WORDS]
+            whole = torch.Generator().get_state()
+            keyed = whole.numpy().view(np.uint64)[_FIRST_WORD : _FIRST_WORD + _WORDS]
         keyed[:] = stream.words(_WORDS // 2).view(np.uint32)
-        generator.set_state(state)
-        _states.append((state, keyed))
+        generator.set_state(whole)
+        _states.append((whole, keyed))
     elif generator.device.type == "cuda":  # the key, and where the counter stands
         key, counter = stream.words(2)
         counter = counter >> np.uint64(4) << np.uint64(2)  # a multiple of 4, far from the end
