@@ -157,7 +157,7 @@ def test_cut_batches_of_users_keep_their_size() -> None:
 def test_where_no_null_record_has_a_meaning_it_is_refused() -> None:
     with pytest.raises(DoesNotApply, match="replace-one"):
         account(RandomizedResponse(0.5, adjacency=REMOVED)).epsilon(0.0)
-    with pytest.raises(InvalidInput, match="not a row of data"):
+    with pytest.raises(InvalidInput, match="a null record is not a row"):
         check_rows("zero-out", "Learning from rows")
     assert check_rows("replace-one", "Learning from rows") is REPLACED
     with pytest.raises(InvalidInput, match="Learning from rows takes"):
