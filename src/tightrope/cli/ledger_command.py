@@ -273,7 +273,7 @@ def export(
 def check(
     name: Name,
     head: Annotated[
-        str | None, option("A head that somebody kept: NUMBER:HASH, as status prints it.", "HEAD")
+        str | None, option("A head that was kept: NUMBER:HASH, as status prints it.", "HEAD")
     ] = None,
     ledger: Where = DEFAULT,
     heads: Heads = None,

@@ -186,7 +186,7 @@ def plan(
         console.print(f"Counts for bounds and ranks get noise of {part:.2%} of the rows.")
     if before.categories:
         console.print(
-            f"A category is told apart from {before.threshold:,} rows on "
+            f"A category stands by itself from {before.threshold:,} rows on "
             f"({before.threshold / counted:.1%}); rarer ones are merged."
         )
     remark(filter(None, [no_promise(spent, model.delta_, counted)]))

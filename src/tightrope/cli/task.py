@@ -193,7 +193,7 @@ _TASKS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
 def _answer() -> None:
     asked = json.load(sys.stdin)
     _load(asked["task"], bool(asked.get("programs")))
-    warnings.simplefilter("ignore")  # numbers at the edge of the doubles are judged, not told
+    warnings.simplefilter("ignore")  # numbers at the edge of the doubles are judged, not warned of
     print(flush=True)  # the clock starts here
     try:
         for row in _TASKS[asked.pop("task")](**asked):

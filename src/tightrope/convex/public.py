@@ -32,7 +32,7 @@ _LEAST_SPREAD = 0.1
 class PublicRows:
     """Rows and targets that need no protection, for `fit(..., public=)`.
 
-    other_people: rows that equal private ones belong to somebody else. Otherwise such rows are
+    other_people: rows that equal private ones belong to other people. Otherwise such rows are
     refused.
     """
 

@@ -2,7 +2,7 @@
 
 Values are rounded to float32 and their bits hashed with random numbers of this process: equal rows
 have equal keys, different ones have different keys but with probability of about 2^-64 a pair, and
-nobody outside the process can tell a row from its key.
+no one outside the process can tell a row from its key.
 """
 
 from __future__ import annotations

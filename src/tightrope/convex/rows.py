@@ -236,7 +236,7 @@ class ArrayData:
 
     @cached_property
     def _kept(self) -> list[Block] | None:
-        """Copies of the blocks, if they are small: nobody else writes into these."""
+        """Copies of the blocks, if they are small: nothing else writes into these."""
         if self._entries > _KEPT_ENTRIES:
             return None
         return [replace(block, features=_copied(block.features)) for block in self._parts()]
@@ -307,7 +307,7 @@ class StreamData:
 @final
 @dataclass(frozen=True)
 class SizeOnly:
-    """The public sizes of data that nobody has looked at: enough for a plan."""
+    """The public sizes of data that were not read: enough for a plan."""
 
     count: int
     width: int

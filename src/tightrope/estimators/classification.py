@@ -125,7 +125,7 @@ class PrivateLinearClassifier(DeclaredLabels, PrivateLinearModel):
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Go on from the present weights with rows of people never seen before.
 
-        Each call spends the whole budget on its own rows. While nobody is in two calls,
+        Each call spends the whole budget on its own rows. While no person is in two calls,
         `guarantee_` holds for every person (parallel composition).
         """
         first = not hasattr(self, "classes_")

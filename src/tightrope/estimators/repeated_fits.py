@@ -56,7 +56,7 @@ class FitLedger:
 
     @property
     def quiet(self) -> bool:
-        """Does somebody in this thread account for its fits together?"""
+        """Are the fits of this thread accounted for together?"""
         return getattr(self._quiet, "on", False)
 
     @contextmanager

@@ -1,6 +1,6 @@
 """What scikit-learn does around a private fit, seen from inside it.
 
-An estimator is not told that it stands in a pipeline, and a meta-estimator hands it rows that it
+An estimator does not know that it stands in a pipeline, and a meta-estimator hands it rows that it
 has changed or chosen. Both can be read off the call stack: frames of scikit-learn whose `self` is
 the pipeline, or whose `X` holds the rows as they were.
 """
@@ -46,7 +46,7 @@ class LearnsFromPredictions(UserWarning):
 
 
 class FitElsewhere(UserWarning):
-    """A private fit ran in a worker process, where nobody sees the others."""
+    """A private fit ran in a worker process, which does not see the others."""
 
 
 class ReadOffTheRows(UserWarning):
@@ -106,7 +106,7 @@ def warn_of_workers() -> None:
             "This private fit runs in a worker process (n_jobs, a pool). Fits that other workers "
             "make on the same people are not seen and not added up: k fits at the same epsilon "
             "and delta spend at most k times both. Use n_jobs=1 (or the 'threading' backend of "
-            "joblib) to be told what they cost together, or give each fit its share of the budget.",
+            "joblib) to see what they cost together, or give each fit its share of the budget.",
             FitElsewhere,
         )
 

@@ -34,7 +34,7 @@ from tightrope.serving import local_app
 _LINES, _POINTS, _EPOCHS = 16, 80, 8
 _NAMES = tuple(field.name for field in fields(Setting) if field.name != "group")
 _STEEPEST = 700.0  # e to a larger power is no float; leaving such lines out is safe
-# Beyond these an answer may take minutes, and nobody drags there.
+# Beyond these an answer may take minutes, and no slider goes there.
 _NOISES, _DELTAS, _STEPS, _BUDGETS = (0.1, 1000.0), (1e-15, 0.5), (0, 10**10), (1e-3, 1e3)
 
 
@@ -167,7 +167,7 @@ def explore_app(host: str = "127.0.0.1", token: str | None = None) -> Starlette:
         if what not in ANSWERS:
             return Response("There is no such answer.", 404)
         async with turns.get(what, turns["others"]):
-            if await request.is_disconnected():  # the slider has moved on: nobody waits for it
+            if await request.is_disconnected():  # the slider has moved on: the answer is not needed
                 return Response(status_code=204)
             found = await run_in_threadpool(_answered, what, words)
         return Response(json.dumps(found, allow_nan=False), media_type="application/json")

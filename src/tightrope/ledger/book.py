@@ -103,7 +103,7 @@ def _guess(probe: int, times: float) -> int:
     return ceil(probe * sqrt(times)) if 0.0 < times < _MOST_TIMES else 2 * probe
 
 
-# What content that nobody decided may do to the program: numbers beyond doubles, endless nesting.
+# What content of unknown origin may do to the program: numbers beyond doubles, endless nesting.
 _SENSELESS = (
     TightropeError,
     ArithmeticError,

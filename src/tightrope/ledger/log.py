@@ -108,7 +108,7 @@ class Heads:
             self._write(self._path, dataset, head)
         except OSError as error:
             raise InvalidInput(
-                f"The ledger was written, but {self._path} was not ({error}), so nobody would "
+                f"The ledger was written, but {self._path} was not ({error}), so no one would "
                 "notice if the ledger were set back to before this entry. Make that file writable."
             ) from error
 

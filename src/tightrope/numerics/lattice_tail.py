@@ -57,7 +57,7 @@ class TailTable:
         return log_value, self.log_error(points)
 
     def log_error(self, points: FloatArray) -> FloatArray:
-        """ln of the bound on the absolute error of `log_call`, running sums aside."""
+        """ln of the bound on the absolute error of `log_call`, but for the running sums."""
         m = self.measure
         if math.isinf(m.error):
             return np.full(points.shape, _ALL)

@@ -145,7 +145,7 @@ def _collect(process: Process, times: int, parts: Counter[Process]) -> None:
         parts[process] += times
 
 
-# ---- Runs whose length nobody fixed before they began --------------------------------------------
+# ---- Runs whose length was not fixed before they began -------------------------------------------
 
 
 @final

@@ -140,7 +140,7 @@ def _top(page: Page) -> list[Block]:
     top: list[Block] = [Heading("Privacy report", 1), _title(page)]
     if not page.private:
         reasons = "; ".join((page.run or {}).get("not_private_because", ()))
-        words = Text("The numbers below would hold for a run whose randomness nobody knows.")
+        words = Text("The numbers below would hold for a run whose randomness no one knows.")
         return [*top, Callout(f"NOT PRIVATE: {reasons}.", good=False), words]
     if page.verdict is Verdict.PROMISES_NOTHING:
         return [*top, Callout(f"This certificate promises nothing. {page.statement}", good=False)]

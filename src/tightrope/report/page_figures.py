@@ -80,7 +80,7 @@ def tradeoff(guarantee: Guarantee, attack: Sequence[tuple[float, float]] = ()) -
         f"at most {few} of {PEOPLE:,}, at 100 false alarms at most {many}."
     )
     tried = " Dots: the attack that was tried, counted on few records, so they scatter."
-    words = "What an attacker can do: in the long run, nobody gets above the green curve."
+    words = "What an attacker can do: in the long run, no one gets above the green curve."
     return Figure(svg, alt, words + (tried if attack else ""))
 
 

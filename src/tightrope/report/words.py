@@ -141,7 +141,7 @@ def _epsilon_words(epsilon: float, delta: float) -> str:
         power = math.ceil(epsilon / math.log(10.0))
         return (
             f"epsilon = {rounded_up(epsilon)}: with you in the data something may become up "
-            f"to 10^{power} times as likely as without you. That alone protects nobody."
+            f"to 10^{power} times as likely as without you. That alone protects no one."
         )
     return (
         f"epsilon = {rounded_up(epsilon)}: with you in the data nothing becomes more than "

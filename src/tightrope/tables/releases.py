@@ -35,7 +35,7 @@ from tightrope.tables.schema import Category, Date, Flag, Number, TableSchema, d
 from tightrope.theorems.discrete_gaussian import chance_alone
 from tightrope.validate import FloatArray
 
-LEAST, MOST = -20, 40  # powers of two between which numbers without bounds are told apart
+LEAST, MOST = -20, 40  # powers of two that numbers without bounds are sorted into
 _EDGES = np.concatenate(
     [-(2.0 ** np.arange(MOST, LEAST - 1, -1)), 2.0 ** np.arange(LEAST, MOST + 1)]
 )

@@ -9,7 +9,7 @@ bits) or 64 bits. So at least 128 bits stand behind every release, on every devi
 left in a generator that could be used again.
 
 Each noise is the sum of two draws (each of half the variance). One alone has two faults that
-somebody who knows the sum without noise can use (Mironov 2012, CCS; Jin et al. 2022, S&P): PyTorch
+a reader who knows the sum without noise can use (Mironov 2012, CCS; Jin et al. 2022, S&P): PyTorch
 makes float32 Gaussians in pairs by Box and Muller from 24 random bits, so that the squares of a
 pair add up to one of few values, visibly so in one pair of 4096; and no draw is ever beyond 5.77
 deviations, so that a coordinate beyond that tells for certain. Of a sum of two, every float32 value

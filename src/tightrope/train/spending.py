@@ -107,7 +107,7 @@ class Budget:
         object.__setattr__(self, "delta", float(check_delta(self.delta)))
         if self.delta == 1.0:
             raise InvalidInput(
-                f"A budget with delta = {self.delta} protects nobody. Choose delta far below one "
+                f"A budget with delta = {self.delta} protects no one. Choose delta far below one "
                 "over the number of people in the data, for example 1e-5."
             )
 

@@ -315,7 +315,7 @@ def test_a_step_interrupted_before_its_release_draws_its_epoch_again(make_run, d
     assert run.steps == run.ledger.released == 4 and run.sampler.position == 0
 
 
-def one_step_fails(run, error):
+def assert_the_step_is_the_last(run, error):
     """The step ends in an error, and no step follows: which batches fail tells who is in them."""
     with pytest.raises(error):
         run.take_step()
@@ -330,7 +330,7 @@ def test_a_step_that_fails_on_its_records_is_the_last(make_run):
         nn.Embedding(5, 1), records=(tokens,), loss=lambda m, t: m(t).sum((1, 2)),
         sampler=FullBatchSampler(),
     )  # fmt: skip
-    one_step_fails(run, IndexError)
+    assert_the_step_is_the_last(run, IndexError)
 
 
 def test_a_data_set_that_ends_the_program_does_not_choose_its_batches(make_run):
@@ -349,7 +349,7 @@ def test_a_data_set_that_ends_the_program_does_not_choose_its_batches(make_run):
     run = make_run(nn.Linear(2, 1), records=Leaving(), loss=lambda m, x: m(x).sum(1))
     run.sampler.draw = lambda population: np.arange(population)
     leaves[0] = True
-    one_step_fails(run, SystemExit)
+    assert_the_step_is_the_last(run, SystemExit)
 
 
 # ---- programs that change ------------------------------------------------------------------------

@@ -159,7 +159,7 @@ _WORKSPACES = (":4096:8", ":16:8")
 
 @final
 class Deterministic:
-    """Turns on deterministic algorithms, and finds out whether somebody changes how is computed.
+    """Turns on deterministic algorithms, and finds out whether it is changed how is computed.
 
     They stay on in this process: what follows is slower at most.
     """
@@ -176,7 +176,7 @@ class Deterministic:
         self._wanted = _settings()
 
     def check(self) -> None:
-        """Refuse to go on if somebody has changed them."""
+        """Refuse to go on if they were changed."""
         now = _settings()
         if now != self._wanted:
             changed = {key: now[key] for key in now if now[key] != self._wanted[key]}

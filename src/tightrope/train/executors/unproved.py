@@ -124,7 +124,7 @@ class Mapped:
 def _check_closed(single: fx.GraphModule, public: Sequence[Tensor]) -> None:
     """The graph of one example: operators of PyTorch's own, which write to nothing.
 
-    An operator of somebody else's may have a rule of its own for several examples at once. What is
+    An operator of another library may have a rule of its own for several examples at once. What is
     written to a buffer would carry something of one batch to the next. The loss is written without
     writes to memory before, so that a write through a view is seen too.
     """
