@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
+from tests.renyi_golden import cases, encloses, just_above, read
 
 from tightrope.guarantee.renyi.closed_forms import (
     balle_delta,
@@ -28,31 +26,6 @@ from tightrope.guarantee.renyi.optimal import (
 from tightrope.guarantee.renyi.regions import type_ii
 from tightrope.numerics.arrays import elementwise
 from tightrope_reproduce.formulas.kullback_leibler import type_ii_kullback_leibler
-
-CASES = json.loads((Path(__file__).parents[2] / "golden" / "renyi.json").read_text())
-
-
-def cases(name):
-    chosen = [case for case in CASES if case["name"] == name]
-    assert chosen, f"no golden values named {name}"
-    return pytest.mark.parametrize("case", chosen, ids=lambda c: "-".join(c["inputs"].values()))
-
-
-def read(case):
-    inputs = [float(value) for value in case["inputs"].values()]
-    outputs = {key: float(value) for key, value in case["outputs"].items()}
-    return inputs, outputs, case["rtol"]
-
-
-def encloses(enclosure, truth, rtol):
-    """The truth is inside (up to its own last digit) and the enclosure is narrow."""
-    lower, upper = enclosure
-    assert lower <= truth * (1 + 2e-16) and truth * (1 - 2e-16) <= upper
-    assert upper - lower <= rtol * truth
-
-
-def just_above(value, truth, rtol):
-    assert truth * (1 - 2e-16) <= value <= truth * (1 + rtol) + 1e-300
 
 
 @cases("thm3_gamma")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
+from tests.renyi_golden import cases, encloses, just_above, read
 
 from tightrope.errors import DoesNotApply, InvalidInput, NotCertified
 from tightrope.guarantee.renyi import best_for_delta
@@ -25,31 +23,6 @@ from tightrope_reproduce.formulas import (
     question_two,
     theorem5,
 )
-
-CASES = json.loads((Path(__file__).parents[2] / "golden" / "renyi.json").read_text())
-
-
-def cases(name):
-    chosen = [case for case in CASES if case["name"] == name]
-    assert chosen, f"no golden values named {name}"
-    return pytest.mark.parametrize("case", chosen, ids=lambda c: "-".join(c["inputs"].values()))
-
-
-def read(case):
-    inputs = [float(value) for value in case["inputs"].values()]
-    outputs = {key: float(value) for key, value in case["outputs"].items()}
-    return inputs, outputs, case["rtol"]
-
-
-def encloses(enclosure, truth, rtol):
-    """The truth is inside (up to its own last digit) and the enclosure is narrow."""
-    lower, upper = enclosure
-    assert lower <= truth * (1 + 2e-16) and truth * (1 - 2e-16) <= upper
-    assert upper - lower <= rtol * truth
-
-
-def just_above(value, truth, rtol):
-    assert truth * (1 - 2e-16) <= value <= truth * (1 + rtol) + 1e-300
 
 
 def test_closed_areas_agree_with_the_enclosure():
