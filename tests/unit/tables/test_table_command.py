@@ -55,7 +55,7 @@ def test_from_a_raw_file_to_predictions(folder: Path) -> None:
     described(folder)
     assert TableSchema.read("schema.yaml").features == ("age", "job")
     planned = run("table", "plan", "--schema", "schema.yaml", "--epsilon", "2", "--records", "1500")
-    assert "told apart from" in planned
+    assert "stands by itself from" in planned
     said = run("table", "fit", "t.csv", "--schema", "schema.yaml", "--epsilon", "2")
     assert "Preprocessing: 2 releases" in said
     assert holds(verify(read("certificate.json")))
